@@ -1,0 +1,1 @@
+"""What costs time, measured on this machine: `python -m benchmarks`."""

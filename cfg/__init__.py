@@ -1,0 +1,1 @@
+"""Settings, network descriptions and data set descriptions that come with visiontrain (found as `visiontrain.cfg`)."""

@@ -1,0 +1,1 @@
+"""The bundled sample sets and the scripts that draw them; installed as `visiontrain.bundled`."""

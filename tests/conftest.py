@@ -1,0 +1,117 @@
+"""What tests of several packages share. torch is imported by the tests that need it, not here."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def pytest_collection_modifyitems(items):
+    needs_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if not needs_gpu:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in needs_gpu:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def _few_threads():
+    """Small tensors are slower on many threads, and test runs share the machine."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _offline(request):
+    if request.node.get_closest_marker("offline"):
+        request.getfixturevalue("no_network")
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Fail the test when it opens a connection or looks up a host; sockets between processes of one machine may be."""
+
+    def refuse(*arguments, **_):
+        pytest.fail(f"the network was used: {arguments!r}")
+
+    def refuse_unless_local(connect):
+        def connect_locally(self, address):
+            if self.family in (socket.AF_INET, socket.AF_INET6):
+                refuse(address)
+            return connect(self, address)
+
+        return connect_locally
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse_unless_local(socket.socket.connect))
+    monkeypatch.setattr(socket.socket, "connect_ex", refuse_unless_local(socket.socket.connect_ex))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The checkout that holds these tests."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The folder of real data sets, from VISIONTRAIN_TEST_DATA or beside the checkout."""
+    folder = Path(os.environ.get("VISIONTRAIN_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data at {folder}; set VISIONTRAIN_TEST_DATA to the folder that holds bccd/")
+    return folder
+
+
+@pytest.fixture
+def tiny_yolo(tmp_path) -> Callable[..., Path]:
+    """A function that writes a small data set in YOLO form and returns the path of its `data.yaml`."""
+
+    def write(
+        num_images: int = 8,
+        *,
+        size: int = 64,
+        splits: Sequence[str] = ("train", "val"),
+        folder: str | Path = "tiny",
+        seed: int = 0,
+    ) -> Path:
+        """Write `num_images` pictures of `size` pixels for each split, with one red or green square in each."""
+        return write_tiny_yolo(tmp_path / folder, num_images, size=size, splits=splits, seed=seed)
+
+    return write
+
+
+COLORS = {"red": (230, 40, 40), "green": (40, 200, 60)}
+"""Class names and their colors, RGB."""
+
+
+def write_tiny_yolo(root: Path, num_images: int, *, size: int, splits: Sequence[str], seed: int) -> Path:
+    import numpy as np
+    from PIL import Image
+
+    rng = np.random.default_rng(seed)
+    for split in splits:
+        images, labels = root / "images" / split, root / "labels" / split
+        images.mkdir(parents=True, exist_ok=True)
+        labels.mkdir(parents=True, exist_ok=True)
+        for index in range(num_images):
+            side = int(rng.integers(size // 4, size // 2))
+            x, y = (int(value) for value in rng.integers(0, size - side, 2))
+            pixels = rng.integers(90, 140, (size, size, 3), dtype=np.uint8)
+            pixels[y : y + side, x : x + side] = list(COLORS.values())[index % 2]
+            Image.fromarray(pixels).save(images / f"{index:03d}.png")
+            center_x, center_y = (x + side / 2) / size, (y + side / 2) / size
+            row = f"{index % 2} {center_x:.6f} {center_y:.6f} {side / size:.6f} {side / size:.6f}\n"
+            (labels / f"{index:03d}.txt").write_text(row, encoding="utf-8")
+    lines = ["path: .", *(f"{split}: images/{split}" for split in splits), f"names: [{', '.join(COLORS)}]"]
+    (root / "data.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return root / "data.yaml"

@@ -1,0 +1,62 @@
+import pytest
+import torch
+
+from visiontrain.models.build import build_network
+
+NAMES = ("red", "white", "platelet")
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return build_network("det-n", NAMES).eval()
+
+
+@pytest.fixture(scope="module")
+def images():
+    return torch.randint(0, 256, (2, 3, 64, 96), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_detector_has_a_prediction_for_every_cell_of_every_level(network, images):
+    outputs = network(images)
+    cells = 8 * 12 + 4 * 6 + 2 * 3
+    assert outputs.box_logits.shape == (2, cells, 64)
+    assert outputs.class_logits.shape == (2, cells, len(NAMES))
+    assert outputs.anchor_points.shape == (cells, 2)
+    assert outputs.strides.shape == (cells, 1)
+    assert (network.task, network.names, network.strides) == ("detect", NAMES, (8, 16, 32))
+
+
+def test_bytes_and_their_fractions_are_the_same_image(network, images):
+    for a, b in zip(network(images), network(images.float() / 255), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_training_and_evaluation_return_the_same_kind_of_outputs(network, images):
+    evaluated = network(images)
+    trained = build_network(network.description, NAMES).train()(images)
+    assert type(trained) is type(evaluated)
+    assert [tensor.shape for tensor in trained] == [tensor.shape for tensor in evaluated]
+
+
+def test_memory_format_does_not_change_the_outputs(network, images):
+    twin = build_network("det-n", NAMES).eval()
+    twin.load_state_dict(network.state_dict())
+    twin.to(memory_format=torch.channels_last)
+    for a, b in zip(network(images), twin(images), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_network_computes_in_the_type_of_its_weights(images):
+    network = build_network("det-n", NAMES).double().eval()
+    assert {tensor.dtype for tensor in network(images)} == {torch.float64}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = build_network("det-n", NAMES).eval()(images)
+    assert outputs.class_logits.dtype == torch.bfloat16
+    assert outputs.anchor_points.dtype == torch.float32
+
+
+def test_an_exported_program_gives_the_outputs_of_the_network(network, images):
+    program = torch.export.export(network, (images,), strict=False)
+    for a, b in zip(network(images), program.module()(images), strict=True):
+        torch.testing.assert_close(a, b)

@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+import torch
+
+from visiontrain.predict.results import Boxes, Results
+from visiontrain.predict.writer import ResultWriter
+
+
+@pytest.fixture
+def results_of(picture):
+    def make(path):
+        boxes = Boxes(torch.tensor([[1.0, 2, 30, 40, 0.5, 0], [5, 5, 60, 40, 0.4, 1]]), (48, 64))
+        return Results(np.ascontiguousarray(picture()[..., ::-1]), path=path, names={0: "a", 1: "b"}, boxes=boxes)
+
+    return make
+
+
+def files_in(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_pictures_and_labels_of_an_image_share_a_name(tmp_path, results_of):
+    writer = ResultWriter(tmp_path / "run", save_txt=True, save_crop=True)
+    written = writer.write(results_of("x/cells ü.png"))
+    assert files_in(tmp_path / "run") == [
+        "cells ü.jpg",
+        "crops/a/cells ü.jpg",
+        "crops/b/cells ü.jpg",
+        "labels/cells ü.txt",
+    ]
+    assert sorted(path.relative_to(tmp_path / "run").as_posix() for path in written) == files_in(tmp_path / "run")
+
+
+def test_equal_names_from_different_folders_do_not_overwrite_each_other(tmp_path, results_of):
+    writer = ResultWriter(tmp_path, save_txt=True)
+    for path in ("x/a.png", "y/a.png", "y/a.jpg", "z/b.png"):
+        writer.write(results_of(path))
+    assert files_in(tmp_path) == [
+        *("a.jpg", "a_2.jpg", "a_3.jpg", "b.jpg"),
+        *("labels/a.txt", "labels/a_2.txt", "labels/a_3.txt", "labels/b.txt"),
+    ]
+
+
+def test_files_that_were_there_before_stay_as_they_are(tmp_path, results_of):
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "a.txt").write_text("mine", encoding="utf-8")
+    (tmp_path / "b.jpg").write_bytes(b"mine")
+    writer = ResultWriter(tmp_path, save_txt=True)
+    writer.write(results_of(str(tmp_path / "a.png")))
+    writer.write(results_of(str(tmp_path / "b.png")))
+    assert (tmp_path / "labels" / "a.txt").read_text(encoding="utf-8") == "mine"
+    assert (tmp_path / "b.jpg").read_bytes() == b"mine"
+    assert files_in(tmp_path) == ["a_2.jpg", "b.jpg", "b_2.jpg", "labels/a.txt", "labels/a_2.txt", "labels/b_2.txt"]
+
+
+@pytest.mark.parametrize(("save_conf", "columns"), [(False, 5), (True, 6)])
+def test_scores_are_in_the_label_files_when_asked_for(tmp_path, results_of, save_conf, columns):
+    (path,) = ResultWriter(tmp_path, save=False, save_txt=True, save_conf=save_conf).write(results_of("a.png"))
+    assert np.loadtxt(path).shape == (2, columns)
+
+
+def test_nothing_is_made_when_nothing_is_asked_for(tmp_path, results_of):
+    assert ResultWriter(tmp_path / "run", save=False).write(results_of("a.png")) == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_picture_is_drawn_as_asked(tmp_path, results_of):
+    plain = ResultWriter(tmp_path / "plain", show_labels=False, line_width=1).write(results_of("a.png"))
+    labelled = ResultWriter(tmp_path / "labelled", show_labels=True, line_width=3).write(results_of("a.png"))
+    assert plain[0].read_bytes() != labelled[0].read_bytes()

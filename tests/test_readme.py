@@ -1,0 +1,57 @@
+"""What the documents tell a reader to type is understood by the program as it is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from visiontrain.config.load import load_config
+from visiontrain.config.schema import MODES
+
+MODE_TABLE_EXTRAS = {"version", "help"}
+
+
+@pytest.fixture(scope="module")
+def readme(repository) -> str:
+    return (repository / "README.md").read_text(encoding="utf-8")
+
+
+def code_lines(text: str, language: str) -> list[str]:
+    return [line for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+
+
+def test_every_command_of_the_readme_is_valid(readme):
+    inline = re.findall(r"`(visiontrain \w+ [^`]*=[^`]*)`", readme)
+    commands = [shlex.split(line, comments=True) for line in [*code_lines(readme, "sh"), *inline]]
+    checked = [words for words in commands if words[:1] == ["visiontrain"] and len(words) > 1]
+    assert len(checked) >= 6
+    for _, mode, *keys in checked:
+        load_config(mode, command_line=keys)
+
+
+def test_every_make_target_of_the_readme_exists(readme, repository):
+    makefile = (repository / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"(?:^|`)make ([a-z-]+)", readme, re.MULTILINE))
+    assert {"train", "test", "help"} <= targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_make_help_lists_every_target_that_is_promised(repository):
+    makefile = (repository / "Makefile").read_text(encoding="utf-8")
+    helped = re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE)
+    assert set(helped) >= {*("setup", "train", "val", "predict"), *("test", "test-slow", "lint", "bench", "clean")}
+
+
+def test_the_readme_names_the_modes_that_exist(readme):
+    table = readme.partition("## Modes")[2].partition("**Not there yet**")[0]
+    named = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    assert named == {*MODES, *MODE_TABLE_EXTRAS}
+
+
+def test_links_between_documents_lead_somewhere(repository):
+    for document in (repository / "README.md", repository / "docs" / "README.md", repository / "data" / "README.md"):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text(encoding="utf-8")):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"

@@ -1,0 +1,132 @@
+"""The command line: words → `Config` → the mode's function.
+
+What the user got wrong becomes lines on standard error and exit code 2, without a traceback. Nothing heavy is imported
+before the settings are known to be right: help, version and errors answer at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from visiontrain.config.document import mode_help, overview
+from visiontrain.config.load import load_config, wants_json
+from visiontrain.config.schema import MODES, MODES_TO_COME, SETTINGS, Config
+from visiontrain.errors import ConfigError, UserError
+
+DONE, WRONG_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
+
+# Each is `f(config) -> exit code or None` and prints its own output.
+COMMANDS: Mapping[str, str] = {
+    "train": "visiontrain.run.train:train",
+    "val": "visiontrain.run.val:val",
+    "predict": "visiontrain.run.predict:predict",
+    "plan": "visiontrain.run.plan:plan",
+    "env": "visiontrain.run.env:env",
+}
+_TASKS = (*SETTINGS["task"].rules.choices, *SETTINGS["task"].rules.later)
+_HELP = ("help", "--help", "-h")
+_VERSION = ("version", "--version")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    _make_output_safe()
+    try:
+        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()  # here, where a closed pipe can still be handled
+    except BrokenPipeError:
+        # The reader has gone (`visiontrain help | head`): no message, and none from Python when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    return code
+
+
+def _dispatch(words: list[str]) -> int:
+    name = "visiontrain"
+    try:
+        task, rest = (words[0], words[1:]) if words and words[0] in _TASKS else (None, words)
+        if not rest or rest[0] in (*_HELP, *_VERSION):
+            print(_answer(rest))
+            return DONE
+        mode, rest = _known_mode(rest[0]), rest[1:]
+        name = f"visiontrain {mode}"
+        if "--help" in rest or "-h" in rest or rest[:1] == ["help"]:
+            print(mode_help(mode))
+            return DONE
+        config = load_config(mode, command_line=[f"task={task}", *rest] if task else rest)
+    except ConfigError as error:
+        _report(name, error, as_json=wants_json(words), nothing_done=True)
+        return WRONG_INPUT
+    return _run(name, config)
+
+
+def _run(name: str, config: Config) -> int:
+    try:
+        code = _command(config.mode)(config)
+    except UserError as error:
+        _report(name, error, as_json=config.json)
+        return WRONG_INPUT
+    except KeyboardInterrupt:
+        print(f"{name}: stopped", file=sys.stderr)
+        return INTERRUPTED
+    return DONE if code is None else code
+
+
+def _command(mode: str) -> Callable[[Config], int | None]:
+    module, _, function = COMMANDS[mode].partition(":")
+    command: Callable[[Config], int | None] = getattr(importlib.import_module(module), function)
+    return command
+
+
+def _answer(words: Sequence[str]) -> str:
+    """The text for `help`, `help MODE`, `version` or no words at all."""
+    if words and words[0] in _VERSION:
+        from visiontrain import __version__
+
+        return f"visiontrain {__version__}"
+    asked = [word for word in words[1:] if word not in _TASKS]
+    return mode_help(_known_mode(asked[0])) if asked else overview()
+
+
+def _known_mode(word: str) -> str:
+    """The mode that `word` names.
+
+    Raises:
+        ConfigError: If it is not a mode of this version.
+    """
+    if word in MODES:
+        return word
+    modes = ", ".join(MODES)
+    if word in MODES_TO_COME:
+        raise ConfigError(f"visiontrain {word}: is not part of this version; its modes are {modes}")
+    if "=" in word or word.startswith("-"):
+        raise ConfigError(f"{word}: comes before the mode; the first word is one of {modes}")
+    nearest = difflib.get_close_matches(word.lower(), MODES, n=1)
+    hint = f"the nearest is {nearest[0]}" if nearest else f"choose one of {modes}"
+    raise ConfigError(f"{word}: is not a mode; {hint}")
+
+
+def _report(name: str, error: UserError, *, as_json: bool, nothing_done: bool = False) -> None:
+    if as_json:
+        print(json.dumps({"errors": list(error.faults)}, ensure_ascii=False))
+        return
+    for fault in error.faults:
+        print(fault if fault.startswith("visiontrain ") else f"{name}: {fault}", file=sys.stderr)
+    count = f"{len(error.faults)} fault{'s' if len(error.faults) != 1 else ''}"
+    if nothing_done:
+        print(f"{name}: {count}; nothing was done (visiontrain help lists modes and keys)", file=sys.stderr)
+    elif len(error.faults) > 1:
+        print(f"{name}: {count}", file=sys.stderr)
+
+
+def _make_output_safe() -> None:
+    """Replace what a terminal's encoding cannot show, instead of failing on it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")

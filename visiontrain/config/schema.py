@@ -1,0 +1,412 @@
+"""Every key of the command line, of cfg files and of Python, once: type, default, range, unit, modes and help.
+
+What is typed, asked and decided meets here: `Config` is the frozen value that the rest of the program reads, and it
+knows where each of its values came from. Keys that a later version gives an effect are declared with
+`available=False`: their names are taken, and typing one is a fault, never silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any
+
+from visiontrain.config.setting import Setting, setting
+from visiontrain.plan import TAILS
+
+MODES: Mapping[str, str] = {
+    "train": "train a model; without arguments the default detector on the bundled sample",
+    "val": "score a model on a split",
+    "predict": "run a model on images, folders and globs",
+    "plan": "print what train with the same arguments would do, and train nothing",
+    "env": "print versions and devices",
+}
+MODES_TO_COME: Mapping[str, str] = {
+    "compare": "compare two models on a split",
+    "export": "write a model in another format",
+    "verify": "prove that accumulation equals the full batch",
+    "check": "read a whole data set and report every fault",
+    "show": "draw one training sample",
+    "convert": "read weights of other programs",
+    "report": "write a run's report page",
+}
+_TYPED = frozenset({"cfg file", "command line", "python"})
+_COUNT = 1_000_000  # a bound that no sane run reaches, so that a slip of the keyboard does not exhaust memory
+
+_TRAIN = ("train", "plan", "verify")
+_VAL = ("val", "compare")
+_PREDICT = ("predict",)
+_EXPORT = ("export",)
+_DATA = (*_TRAIN, *_VAL, "check", "show")
+_MODEL = (*_TRAIN, *_VAL, *_PREDICT, *_EXPORT)
+_RUNS = ("train", *_VAL, *_PREDICT)
+
+_what = partial(setting, group="What to work on")
+_batch = partial(setting, group="Batch and accumulation", modes=_TRAIN)
+_length = partial(setting, group="Length, validation and saving", modes=_TRAIN)
+_optimizer = partial(setting, group="Optimizer and schedule", modes=_TRAIN)
+_loss = partial(setting, group="Loss", modes=_TRAIN, least=0, most=1000)
+_augment = partial(setting, group="Augmentation", modes=(*_TRAIN, "show"))
+_loading = partial(setting, group="Images and loading")
+_detect = partial(setting, group="Detections")
+_predict = partial(setting, group="Prediction", modes=_PREDICT)
+_export = partial(setting, group="Export", modes=_EXPORT, available=False)
+_machine = partial(setting, group="Device, precision and repeatability")
+_output = partial(setting, group="Output")
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of one command. Made by `load_config`; `decide` and `suggest` give new ones."""
+
+    task: str = _what(
+        "detect",
+        choices=("detect",),
+        modes=(*_MODEL, "check", "show"),
+        later={"classify": "classification is not part of this version; leave task out to detect"},
+        help="the task that the model is trained for",
+    )
+    model: str | None = _what(
+        None,
+        noun="a name or path",
+        brief="name|path",
+        modes=_MODEL,
+        help="the network's name, its YAML, or a weights file; None: det-n",
+    )
+    data: str | None = _what(
+        None, noun="a path", modes=_DATA, help="the data set's YAML file; None: the bundled sample of the task"
+    )
+    data_format: str = _what(
+        "yolo",
+        choices=("yolo",),
+        modes=_DATA,
+        later=dict.fromkeys(
+            ("auto", "coco", "voc", "folder", "csv"), "only yolo is read in this version; leave it out"
+        ),
+        help="the format of the data set",
+    )
+    split: str = _what("val", choices=("train", "val", "test"), modes=_VAL, help="the split that is scored")
+    fraction: float = _what(
+        1.0, above=0, most=1, modes=_TRAIN, help="the part of the training split that is used; drawn by the seed"
+    )
+    single_cls: bool = _what(False, modes=(*_TRAIN, *_VAL), help="whether all classes are treated as one")
+    resume: bool | str = _what(
+        False,
+        noun="a path",
+        modes=("train",),
+        help="whether an interrupted run goes on: its folder or weights/last.pt, or True for the newest run of project",
+    )
+    pretrained: bool | str = _what(
+        False, noun="a path", modes=_TRAIN, available=False, help="the weights to start from, or whether to use any"
+    )
+    weights: str | None = _what(
+        None, noun="a path", modes=("train", "convert"), available=False, help="the weights file"
+    )
+    val_fraction: float = _what(
+        0.0, least=0, below=1, modes=_DATA, available=False, help="the part of train to validate on if there is no val"
+    )
+    sampling: str = _what(
+        "uniform",
+        choices=("uniform", "balanced", "repeat"),
+        modes=_TRAIN,
+        available=False,
+        help="how often each image is seen in an epoch",
+    )
+
+    batch: int = _batch(
+        16,
+        least=1,
+        most=_COUNT,
+        unit="images",
+        modes=(*_TRAIN, *_VAL, *_PREDICT),
+        later=dict.fromkeys(("auto", "-1"), "measured batch sizes are not available yet; type a number"),
+        help="the most images in memory at once (nbs sets the images per optimizer step)",
+    )
+    nbs: int = _batch(
+        64, least=1, most=_COUNT, unit="images", help="the nominal batch size: the images behind one optimizer step"
+    )
+    tail: str = _batch(
+        "flush",
+        choices=TAILS,
+        help="what becomes of an epoch's last images: a short window, near-equal windows, or the next epoch's first",
+    )
+    lr_scaling: str = _batch(
+        "none",
+        choices=("none", "linear", "sqrt"),
+        help="how the learning rate follows the images per step where they are not exactly nbs",
+    )
+    clip: float = _batch(
+        10.0,
+        least=0,
+        most=1e6,
+        help="the largest gradient norm of a step; larger ones are scaled down to it; 0: no limit",
+    )
+    norm: str = _batch(
+        "batch", choices=("batch", "frozen", "sync", "group"), available=False, help="the kind of normalization layers"
+    )
+    processes: int = _batch(1, least=1, most=1024, available=False, help="the number of processes that train together")
+    checkpoint_activations: bool = _batch(
+        False, available=False, help="whether activations are computed twice to save memory"
+    )
+    noise_scale: bool = _batch(False, available=False, help="whether the gradient noise scale is measured")
+    max_skips: int = _batch(
+        10, least=0, most=_COUNT, available=False, help="the windows in a row that may fail before training stops"
+    )
+
+    epochs: int = _length(100, least=1, most=_COUNT, help="the passes over the training images")
+    patience: int = _length(
+        100,
+        least=0,
+        most=_COUNT,
+        unit="epochs",
+        help="the epochs without a better model before training stops; 0: never",
+    )
+    val: bool = _length(True, help="whether the model is validated while it trains")
+    val_interval: int = _length(
+        1, least=1, most=_COUNT, unit="epochs", help="the epochs from one validation to the next"
+    )
+    save_period: int = _length(
+        -1,
+        least=-1,
+        most=_COUNT,
+        unit="epochs",
+        help="the epochs between kept checkpoints; -1 or 0: only last and best",
+    )
+    time: float | None = _length(
+        None, above=0, most=10_000, unit="hours", available=False, help="the time that training may take"
+    )
+    save_minutes: float = _length(
+        15.0, above=0, most=10_000, unit="minutes", available=False, help="the time between checkpoints inside an epoch"
+    )
+
+    optimizer: str = _optimizer(
+        "auto", choices=("auto", "SGD", "AdamW", "Muon"), help="the optimizer; auto picks one and never a typed value"
+    )
+    lr0: float = _optimizer(0.01, above=0, most=100, help="the learning rate after warmup")
+    lrf: float = _optimizer(0.01, least=0, most=1, help="the last learning rate, as a fraction of lr0")
+    momentum: float = _optimizer(0.937, least=0, below=1, help="the momentum of SGD, or beta1 of AdamW")
+    weight_decay: float = _optimizer(0.0005, least=0, most=1, help="the weight decay at nbs images per step")
+    cos_lr: bool = _optimizer(False, help="whether the learning rate falls along a cosine instead of a line")
+    warmup_epochs: float = _optimizer(
+        3.0, least=0, most=_COUNT, unit="epochs", help="the epochs over which window, learning rate and momentum grow"
+    )
+    warmup_momentum: float = _optimizer(0.8, least=0, below=1, help="the momentum at the start of warmup")
+    warmup_bias_lr: float = _optimizer(0.0, least=0, most=1, help="the learning rate of biases at the start of warmup")
+    ema: bool = _optimizer(True, help="whether a running average of the weights is validated and saved")
+    freeze: int | tuple[int, ...] | None = _optimizer(
+        None,
+        least=0,
+        most=10_000,
+        available=False,
+        help="the layers that keep their weights: the first so many, or a list",
+    )
+    lr_backbone: float = _optimizer(
+        1.0, least=0, most=1, available=False, help="the backbone's learning rate, as a fraction of lr0"
+    )
+    unfreeze_epoch: int | None = _optimizer(
+        None, least=1, most=_COUNT, available=False, help="the epoch in which frozen layers begin to learn"
+    )
+
+    box: float = _loss(7.5, help="the weight of the box overlap loss")
+    cls: float = _loss(0.5, help="the weight of the classification loss")
+    dfl: float = _loss(1.5, help="the weight of the distribution focal loss")
+    label_smoothing: float = _loss(
+        0.0, most=None, below=1, available=False, help="the part of a target that is spread over all classes"
+    )
+    dropout: float = _loss(
+        0.0, most=None, below=1, available=False, help="the part of features dropped before the classifier"
+    )
+
+    hsv_h: float = _augment(0.015, least=0, most=1, help="the largest change of hue, as a fraction of the circle")
+    hsv_s: float = _augment(0.7, least=0, most=1, help="the largest change of saturation, as a fraction")
+    hsv_v: float = _augment(0.4, least=0, most=1, help="the largest change of brightness, as a fraction")
+    degrees: float = _augment(0.0, least=0, most=180, unit="degrees", help="the largest rotation to either side")
+    translate: float = _augment(0.1, least=0, most=1, help="the largest shift, as a fraction of the image")
+    scale: float = _augment(0.5, least=0, below=1, help="the largest change of size, as a fraction")
+    shear: float = _augment(0.0, least=0, below=90, unit="degrees", help="the largest shear to either side")
+    perspective: float = _augment(0.0, least=0, most=0.001, unit="1/pixel", help="the largest perspective coefficient")
+    flipud: float = _augment(0.0, least=0, most=1, help="the probability of a flip upside down")
+    fliplr: float = _augment(0.5, least=0, most=1, help="the probability of a flip left to right")
+    mosaic: float = _augment(1.0, least=0, most=1, help="the probability that four images are joined into one")
+    mixup: float = _augment(0.0, least=0, most=1, help="the probability that two samples are blended")
+    close_mosaic: int = _augment(
+        10, least=0, most=_COUNT, unit="epochs", help="the epochs at the end that are trained without mosaic and mixup"
+    )
+    copy_paste: float = _augment(
+        0.0, least=0, most=1, available=False, help="the probability that boxes are copied over"
+    )
+    cutmix: float = _augment(0.0, least=0, most=1, available=False, help="the probability that a patch is swapped")
+    erasing: float = _augment(0.4, least=0, below=1, available=False, help="the probability that a patch is erased")
+    auto_augment: str | None = _augment(
+        "randaugment",
+        choices=("randaugment", "autoaugment", "augmix"),
+        available=False,
+        help="the policy of random operations on classification images",
+    )
+    multi_scale: bool = _augment(False, available=False, help="whether the image size changes from window to window")
+
+    imgsz: int | None = _loading(
+        None,
+        least=1,
+        most=32_768,
+        unit="pixels",
+        modes=(*_MODEL, "show"),
+        help="the side of the square image that the model sees; None: that of the weights, else 640 to detect",
+    )
+    workers: int | str = _loading(
+        "auto", choices=("auto",), least=0, most=1024, modes=(*_TRAIN, *_VAL), help="the processes that load images"
+    )
+    cache: bool | str = _loading(
+        False, choices=("ram", "disk"), modes=(*_TRAIN, *_VAL), available=False, help="where decoded images are kept"
+    )
+
+    conf: float | None = _detect(
+        None,
+        least=0,
+        most=1,
+        modes=(*_TRAIN, *_VAL, *_PREDICT),
+        help="the lowest score of a detection; None: 0.001 to score, 0.25 to predict",
+    )
+    iou: float = _detect(
+        0.7,
+        least=0,
+        most=1,
+        modes=(*_TRAIN, *_VAL, *_PREDICT),
+        help="the overlap above which the lower of two boxes of a class is dropped",
+    )
+    max_det: int = _detect(
+        300, least=1, most=100_000, modes=(*_TRAIN, *_VAL, *_PREDICT), help="the most detections of an image"
+    )
+    agnostic_nms: bool = _detect(
+        False, modes=_PREDICT, help="whether boxes are dropped for overlap with those of other classes too"
+    )
+    classes: tuple[int, ...] | None = _detect(
+        None, least=0, most=_COUNT, modes=_PREDICT, help="the class indices that are kept; None: all"
+    )
+
+    source: str | None = _predict(None, noun="a path", help="the image, folder or glob to run on")
+    save: bool = _predict(True, help="whether pictures with the predictions drawn are written")
+    save_txt: bool = _predict(False, help="whether predictions are written as label files")
+    save_conf: bool = _predict(False, help="whether the label files of save_txt hold scores")
+    show_labels: bool = _predict(True, help="whether class names are drawn")
+    line_width: int | None = _predict(
+        None, least=1, most=1000, unit="pixels", help="the width of drawn boxes; None: by the image's size"
+    )
+    stream: bool = _predict(False, available=False, help="whether results are handed out one by one")
+    augment: bool = _predict(False, available=False, help="whether predictions of flipped images are averaged")
+    save_crop: bool = _predict(False, available=False, help="whether detections are cut out and written")
+    vid_stride: int = _predict(1, least=1, most=_COUNT, unit="frames", available=False, help="the step through a video")
+
+    format: str = _export("onnx", choices=("onnx", "torchscript"), help="the format to write")
+    opset: int | None = _export(None, least=7, most=100, help="the ONNX operator set")
+    dynamic: bool = _export(False, help="whether batch and image size stay open")
+    simplify: bool = _export(True, help="whether the graph is simplified")
+    nms: bool = _export(False, help="whether suppression of overlapping boxes is part of the graph")
+
+    device: str = _machine(
+        "auto",
+        pattern=r"auto|cpu|mps|cuda(:\d{1,3})?|\d{1,3}",
+        noun="auto, cpu, mps, cuda or the number of a GPU",
+        brief="auto|cpu|mps|cuda|GPU number",
+        modes=_MODEL,
+        help="the one device to run on (several are not available yet)",
+    )
+    amp: bool | str = _machine(
+        "auto",
+        choices=("auto", "fp16", "bf16"),
+        modes=(*_TRAIN, *_VAL, *_PREDICT),
+        help="whether, or in which precision, the network runs in mixed precision",
+    )
+    compile: bool = _machine(False, modes=_TRAIN, available=False, help="whether the network is compiled")
+    seed: int = _machine(
+        0, least=0, most=2**31 - 1, modes=(*_TRAIN, "show"), help="the number that all chance comes from"
+    )
+    deterministic: bool = _machine(
+        True, modes=_TRAIN, help="whether only algorithms are used that give the same bits every time"
+    )
+
+    project: str | None = _output(
+        None, noun="a path", modes=_RUNS, help="the folder that holds the run folders; None: runs/<task>"
+    )
+    name: str | None = _output(
+        None,
+        pattern=r"(?!\.{1,2}$)[^/\\\0]{1,200}",
+        noun="the name of one folder (project holds its parents)",
+        brief="folder name",
+        modes=_RUNS,
+        help="the run folder's name, numbered if it exists; None: the mode",
+    )
+    exist_ok: bool = _output(False, modes=_RUNS, help="whether a run may write into a folder that exists")
+    save_dir: str | None = _output(
+        None, noun="a path", modes=_RUNS, help="the run folder, exactly, in place of project and name"
+    )
+    plots: bool = _output(True, modes=(*_TRAIN, *_VAL), help="whether pictures and curves are drawn")
+    quiet: bool = _output(False, modes=_MODEL, help="whether only results and warnings are printed")
+    json: bool = _output(
+        False,
+        modes=("plan", "verify", "check", *_VAL, "env"),
+        help="whether the result is one JSON document on standard output",
+    )
+    save_json: bool = _output(
+        False, modes=_VAL, available=False, help="whether detections are written in COCO's format"
+    )
+    logger: str | None = _output(
+        None, choices=("tensorboard", "mlflow", "wandb"), modes=("train",), available=False, help="where else to log"
+    )
+    run: str | None = _output(None, noun="a path", modes=("report",), available=False, help="the run folder")
+    cfg: str | None = _output(
+        None,
+        noun="a path",
+        modes=_MODEL,
+        help="the YAML file of more keys; typed ones win, and those of other modes are checked but not used",
+    )
+
+    mode: str = "train"
+    """Not a key: the word after `visiontrain`."""
+    origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """Where each value came from: default, cfg file, command line, python, sample or decided. A key that is not in it
+    has its default."""
+
+    def origin(self, key: str) -> str:
+        """Where the value of `key` came from."""
+        assert key in SETTINGS, key
+        return self.origins.get(key, "default")
+
+    def is_typed(self, key: str) -> bool:
+        """Whether the user gave `key`: on the command line, in a cfg file or from Python."""
+        return self.origin(key) in _TYPED
+
+    def decide(self, **values: Any) -> Config:
+        """The same settings with `values` decided by the program.
+
+        What the user typed is not up to the program, unless he left it open by typing auto or None.
+        """
+        for key, value in values.items():
+            is_open = not self.is_typed(key) or getattr(self, key) in (None, "auto", value)
+            assert is_open, f"{key} was typed as {getattr(self, key)!r} and cannot be decided as {value!r}"
+        return self._with("decided", values)
+
+    def suggest(self, **values: Any) -> Config:
+        """The same settings with `values` suggested by the bundled sample, except where the user typed one."""
+        is_open = {key: not self.is_typed(key) or getattr(self, key) is None for key in values}
+        return self._with("sample", {key: value for key, value in values.items() if is_open[key]})
+
+    def values(self) -> dict[str, Any]:
+        """The value of every key that has an effect, as plain Python (tuples as lists)."""
+        plain = {key: getattr(self, key) for key, setting in SETTINGS.items() if setting.rules.available}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
+
+    def _with(self, origin: str, values: Mapping[str, Any]) -> Config:
+        changed = {key: value for key, value in values.items() if getattr(self, key) != value}
+        return replace(self, **changed, origins={**self.origins, **dict.fromkeys(changed, origin)})
+
+
+SETTINGS: Mapping[str, Setting] = {
+    declared.name: Setting.of(declared) for declared in fields(Config) if "rules" in declared.metadata
+}
+
+
+def settings_of(mode: str) -> dict[str, Setting]:
+    """The keys of `mode`, those without an effect yet included."""
+    return {key: setting for key, setting in SETTINGS.items() if mode in setting.rules.modes}

@@ -1,0 +1,39 @@
+"""Samples → a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from visiontrain.data.dataset import UnreadableImage
+from visiontrain.sample import Batch, Sample
+
+
+def collate_detection(samples: Sequence[Sample | UnreadableImage]) -> Batch:
+    """Stack detection samples of one size; boxes are padded to the most of an image.
+
+    Images that could not be read are left out and named. If nothing is left, `images` is (0, 3, 0, 0).
+
+    Returns:
+        A batch whose `images` (B, 3, H, W) lie in memory channels last, as decoders and fast convolutions have them.
+    """
+    readable = [sample for sample in samples if isinstance(sample, Sample)]
+    most = max((len(sample.classes) for sample in readable), default=0)
+    boxes = np.zeros((len(readable), most, 4), np.float32)
+    classes = np.full((len(readable), most), -1, np.int64)
+    for row, sample in enumerate(readable):
+        boxes[row, : len(sample.boxes)] = sample.boxes
+        classes[row, : len(sample.classes)] = sample.classes
+    images = np.stack([sample.image for sample in readable]) if readable else np.zeros((0, 0, 0, 3), np.uint8)
+    matrices = np.stack([sample.matrix for sample in readable]) if readable else np.zeros((0, 3, 3), np.float32)
+    return Batch(
+        images=torch.from_numpy(images).permute(0, 3, 1, 2),  # (B, H, W, 3) → (B, 3, H, W)
+        targets={"boxes": torch.from_numpy(boxes), "classes": torch.from_numpy(classes)},
+        paths=tuple(sample.path for sample in readable),
+        indices=tuple(sample.index for sample in readable),
+        original_sizes=tuple(sample.original_size for sample in readable),
+        matrices=torch.from_numpy(matrices),
+        unreadable=tuple(sample.path for sample in samples if isinstance(sample, UnreadableImage)),
+    )

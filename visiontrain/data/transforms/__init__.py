@@ -1,0 +1,1 @@
+"""Geometry and color that turn decoded images into samples."""

@@ -1,0 +1,147 @@
+"""Checkpoints: tensors and plain values only, written whole or not at all, with a digest that finds any damage.
+
+The file is torch's zip archive; its comment holds the SHA-256 of all bytes before the comment's length. Old and new
+torch read such a file as it is, and no code in it is ever run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from visiontrain.errors import CheckpointError
+
+FORMAT = 1
+DIGEST_PREFIX = b"sha256:"
+_COMMENT_LENGTH = len(DIGEST_PREFIX) + 64  # the digest in hexadecimal
+REQUIRED = ("format", "task", "model", "names", "network")
+
+
+def save_checkpoint(path: Path, values: Mapping[str, Any]) -> None:
+    """Write `values` (tensors and plain Python values) to `path`: a temporary file, synced, then renamed over it.
+
+    Raises:
+        OSError: If the disk is full or the folder cannot be written; `path` is then as it was.
+    """
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, **values}, buffer)
+    archive = buffer.getvalue()
+    comment = DIGEST_PREFIX + hashlib.sha256(archive[:-2]).hexdigest().encode()
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(archive[:-2])
+            file.write(len(comment).to_bytes(2, "little"))
+            file.write(comment)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint of ours onto the CPU; runs no code from it.
+
+    Raises:
+        CheckpointError: If the file is missing, damaged, no checkpoint of ours, or not made of tensors and plain values.
+    """
+    try:
+        archive = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); name a weights file such as best.pt") from error
+    _check_digest(path, archive)
+    try:
+        values = torch.load(io.BytesIO(archive), map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"{path}: is not a checkpoint of tensors and plain values ({str(error).splitlines()[0]}); "
+            "files that carry code are refused"
+        ) from error
+    if not isinstance(values, dict) or any(key not in values for key in REQUIRED):
+        raise CheckpointError(f"{path}: is not a checkpoint of this program; name a best.pt or last.pt that it wrote")
+    if values["format"] != FORMAT:
+        raise CheckpointError(
+            f"{path}: is of format {values['format']}; this version reads format {FORMAT}: use the version that wrote it"
+        )
+    return values
+
+
+def _check_digest(path: Path, archive: bytes) -> None:
+    if not zipfile.is_zipfile(io.BytesIO(archive)):
+        raise CheckpointError(f"{path}: is not a checkpoint, or it was cut short; name a weights file such as best.pt")
+    comment = archive[-_COMMENT_LENGTH:]
+    if not comment.startswith(DIGEST_PREFIX):
+        raise CheckpointError(f"{path}: carries no digest; name a best.pt or last.pt that this program wrote")
+    if hashlib.sha256(archive[: -_COMMENT_LENGTH - 2]).hexdigest().encode() != comment[len(DIGEST_PREFIX) :]:
+        raise CheckpointError(f"{path}: is damaged (its digest does not fit); use another copy or an earlier checkpoint")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename outlast a power cut, where the system can open folders (not on Windows)."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def weights_of(network: nn.Module) -> dict[str, Tensor]:
+    """The network's parameters and buffers by name, on the CPU, floating ones in fp32 (float64 stays)."""
+    return {name: _widened(tensor) for name, tensor in network.state_dict().items()}
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def optimizer_state(optimizer: Optimizer, network: nn.Module) -> dict[str, dict[str, Any]]:
+    """The optimizer's state keyed by parameter name, so that it does not hang on the order of groups."""
+    names = {param: name for name, param in network.named_parameters()}
+    return {
+        names[param]: {
+            key: _widened(value) if isinstance(value, Tensor) else value
+            for key, value in optimizer.state[param].items()
+            if value is not None
+        }
+        for group in optimizer.param_groups
+        for param in group["params"]
+        if param in optimizer.state
+    }
+
+
+def restore_optimizer(optimizer: Optimizer, network: nn.Module, state: Mapping[str, Mapping[str, Any]]) -> None:
+    """Put back what `optimizer_state` gave.
+
+    Raises:
+        CheckpointError: If the state names parameters that the network does not have.
+    """
+    params = dict(network.named_parameters())
+    unknown = sorted(set(state) - set(params))
+    if unknown:
+        raise CheckpointError(f"optimizer state: the network has no parameter {unknown[0]!r}; resume with its own network")
+    for name, values in state.items():
+        param = params[name]
+        optimizer.state[param] = {
+            key: _placed(value, param) if isinstance(value, Tensor) else value for key, value in values.items()
+        }
+
+
+def _placed(value: Tensor, param: nn.Parameter) -> Tensor:
+    if value.shape != param.shape:
+        return value.clone()  # a step count: torch keeps it on the CPU
+    return torch.empty_like(param).copy_(value)  # keeps the parameter's memory format, and with it the bits

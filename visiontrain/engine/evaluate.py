@@ -1,0 +1,66 @@
+"""Score a network on a split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from visiontrain.engine.precision import Precision
+from visiontrain.losses.sums import LossSum
+from visiontrain.protocols import Criterion, Decoder, Evaluator
+from visiontrain.sample import Batch
+
+
+@torch.inference_mode()
+def evaluate(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    *,
+    criterion: Criterion,
+    decoder: Decoder,
+    evaluator: Evaluator,
+    precision: Precision,
+    device: torch.device,
+) -> tuple[Mapping[str, Any], dict[str, float]]:
+    """Run `model` over `batches`.
+
+    Returns:
+        The evaluator's metrics, and the loss parts, each Σ total / Σ normalizer over the split: what they are does
+        not depend on how the split was cut into batches.
+    """
+    was_training = model.training
+    model.eval()
+    sums: dict[str, tuple[Tensor, Tensor]] = {}
+    floors: dict[str, float] = {}
+    for host_batch in batches:
+        if not len(host_batch):
+            continue
+        batch = host_batch.to(device)
+        with precision.autocast():
+            outputs = model(batch.images)
+        losses = criterion(outputs, batch)
+        for loss in [losses] if isinstance(losses, LossSum) else losses:
+            for name, part in (loss.parts or {loss.name: loss.total}).items():
+                total, normalizer = sums.get(name, (torch.zeros(()), torch.zeros(())))
+                sums[name] = (total + part.double().cpu(), normalizer + loss.normalizer.double().cpu())
+                floors[name] = loss.floor
+        evaluator.add(decoder(outputs), batch)
+    model.train(was_training)
+    means = {name: (total / n.clamp(min=floors[name])).item() for name, (total, n) in sums.items()}
+    return evaluator.compute(), means
+
+
+@torch.inference_mode()
+def predict_batches(
+    model: nn.Module, batches: Iterable[Batch], decoder: Decoder, precision: Precision, device: torch.device
+) -> Iterator[tuple[Batch, list[dict[str, Tensor]]]]:
+    """Each batch with the predictions for its images; `model` is in evaluation mode afterwards."""
+    model.eval()
+    for host_batch in batches:
+        batch = host_batch.to(device)
+        with precision.autocast():
+            outputs = model(batch.images)
+        yield batch, decoder(outputs)

@@ -1,0 +1,62 @@
+"""The dtype that forward passes run in, and the scaler that half precision needs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+# Processor flags of units that multiply bfloat16 natively; without one, bf16 autocast is slower than fp32.
+NATIVE_BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How a forward pass is run."""
+
+    name: str
+    """`fp32`, `bf16` or `fp16`."""
+    device_type: str
+    dtype: torch.dtype | None
+    """None in fp32: no autocast at all."""
+    scaler: torch.amp.GradScaler | None
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context of the forward pass."""
+        if self.dtype is None:
+            return nullcontext()
+        return torch.autocast(self.device_type, self.dtype)
+
+
+def choose_precision(amp: str, device: torch.device) -> Precision:
+    """Resolve `amp` for a device.
+
+    Args:
+        amp: `auto`, `True`, `False`, `fp16` or `bf16`. `auto` is the fastest that is native and needs no scaler,
+            otherwise fp32; `True` is half precision whatever it costs: bf16 where it may be, else fp16.
+        device: Where the forward pass runs.
+    """
+    name = {"False": "fp32", "fp16": "fp16", "bf16": "bf16"}.get(amp)
+    if name is None:
+        has_bf16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else has_native_bf16()
+        if device.type == "cuda":
+            name = "bf16" if has_bf16 else "fp16"
+        else:
+            name = "bf16" if has_bf16 or amp == "True" else "fp32"
+    dtype = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}[name]
+    scaler = torch.amp.GradScaler(device.type) if name == "fp16" and device.type == "cuda" else None
+    return Precision(name, device.type, dtype, scaler)
+
+
+def has_native_bf16() -> bool:
+    """Whether the processor multiplies bfloat16 itself. Known on Linux; elsewhere False, which is merely slower."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.is_file():
+        return False
+    for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+        name, _, flags = line.partition(":")
+        if name.strip().lower() in ("flags", "features"):
+            return bool(set(NATIVE_BF16_FLAGS) & set(flags.split()))
+    return False

@@ -1,0 +1,313 @@
+"""`GradientWindow`: one optimizer step from many micro-batches, equal to the step of the full batch.
+
+Every micro-batch adds the gradient of its loss *sum*; when the window closes, one division by the normalizer of the
+whole window makes it the gradient of the full batch's mean. Nothing else divides, so nothing can divide twice.
+
+    window = GradientWindow(optimizer, model=model, clip=10.0)
+    for planned in plan_windows(num_images=len(data), batch=8, nbs=64):
+        for batch in planned.micro_batches:
+            with window.micro_batch(last=batch.is_last):
+                window.add(criterion(model(images), targets))
+        report = window.step()
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from visiontrain.losses.sums import LossSum
+
+BARE_TENSOR = (
+    "the criterion returned a bare tensor: a mean cannot be added up over micro-batches that hold different numbers of "
+    "targets; return LossSum(total, normalizer), or LossSum.from_mean(loss, count) with the count that it was divided by"
+)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A named share of the loss over a window: its mean is `total / normalizer`."""
+
+    total: Tensor
+    """() float64."""
+    normalizer: Tensor
+    """() float64."""
+
+
+@dataclass(frozen=True)
+class WindowReport:
+    """What became of a window. Its tensors stay on the device until somebody asks for a number."""
+
+    applied: bool
+    num_images: int
+    shares: Mapping[str, Share]
+    """By the names of the criterion's parts."""
+    normalizer: Tensor
+    """() float64: what the window's sum was divided by; of the first branch where there are several."""
+    grad_norm: Tensor
+    """() float: norm of the whole gradient before clipping."""
+    reason: str = ""
+    """Why the window was not applied."""
+
+    def losses(self) -> dict[str, float]:
+        """The mean of every part over the window; waits for the device."""
+        return {name: (share.total / share.normalizer).item() for name, share in self.shares.items()}
+
+
+@dataclass
+class _Branch:
+    """Running sums of one `LossSum` over the open window."""
+
+    total: Tensor
+    normalizer: Tensor
+    floor: float
+    parts: dict[str, Tensor] = field(default_factory=dict)
+
+
+class GradientWindow:
+    """Adds up gradients of micro-batches and applies them as one step.
+
+    Args:
+        optimizer: Any torch optimizer; its groups hold every parameter that is to be updated.
+        model: The network, or its DistributedDataParallel.
+        scaler: For fp16.
+        clip: The most that the norm of the whole gradient may be; None leaves it.
+        gain: A constant that the mean gradient is multiplied by.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        *,
+        model: nn.Module,
+        scaler: torch.amp.GradScaler | None = None,
+        clip: float | None = None,
+        gain: float = 1.0,
+    ) -> None:
+        self.optimizer = optimizer
+        self.model = model
+        self.scaler = scaler
+        self.clip = clip
+        self.gain = gain
+        self._owners: dict[str, list[Tensor]] | None = None  # branch → its parameters, where there are several
+        self._reset()
+
+    def open(self, num_images: int | None = None) -> None:
+        """Open a window of `num_images` planned images. Called by the first micro-batch where nobody did.
+
+        The number only keeps half-precision gradients in range: the sums are divided by the power of two nearest to
+        the normalizer expected of so many images, and multiplied by it at the close, which changes no bit.
+        """
+        assert self._before is None, "the window before is still open: call step() or rollback()"
+        self._planned_images = num_images
+        self._before = _NetworkState(self.model)
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        """The context of a micro-batch's forward pass and `add`; gradients are exchanged in the last one only."""
+        if self._before is None:
+            self.open()
+        if isinstance(self.model, DistributedDataParallel) and not last:
+            with self.model.no_sync():
+                yield
+        else:
+            yield
+
+    def add(self, losses: LossSum | Sequence[LossSum], *, num_images: int = 0) -> None:
+        """Run backward on a micro-batch's loss and add its sums to the window.
+
+        Args:
+            losses: What the criterion returned; several where branches of the network have normalizers of their own.
+            num_images: Images of the micro-batch, for the report.
+
+        Raises:
+            TypeError: If it is a bare tensor, whose normalizer nobody knows.
+            ValueError: If a parameter is reached from two branches with different normalizers.
+        """
+        if isinstance(losses, Tensor):
+            raise TypeError(BARE_TENSOR)
+        branches = [losses] if isinstance(losses, LossSum) else list(losses)
+        if self._reference is None:
+            self._reference = _power_of_two(branches[0].scale_hint * (self._planned_images or 1))
+        if len(branches) > 1 and self._owners is None:
+            self._owners = _parameters_of_branches(branches)
+        total = torch.stack([branch.total for branch in branches]).sum() / self._reference
+        (self.scaler.scale(total) if self.scaler is not None else total).backward()
+        for branch in branches:
+            self._add_sums(branch)
+        self._num_images += num_images
+
+    def step(self) -> WindowReport:
+        """Close the window: reduce, scale, check, clip, step, zero; each exactly once and in this order."""
+        if not self._branches:
+            return self._close_empty()
+        world = self._reduce()
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
+        params = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        self._scale(params, world)
+        norm = torch.nn.utils.clip_grad_norm_(params, math.inf if self.clip is None else self.clip)
+        reason = self._why_not(norm)
+        if not reason:
+            self._apply()
+        if self.scaler is not None:
+            self.scaler.update()
+        report = self._report(norm, reason)
+        if reason:
+            self._restore()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._reset()
+        return report
+
+    def rollback(self) -> None:
+        """Drop the open window: no gradient, running statistic or random number of it remains."""
+        self._restore()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._reset()
+
+    def _add_sums(self, loss: LossSum) -> None:
+        wide = torch.float32 if loss.total.device.type == "mps" else torch.float64
+        total, normalizer = loss.total.detach().to(wide), loss.normalizer.detach().to(wide)
+        parts = {name: part.detach().to(wide) for name, part in loss.parts.items()} or {loss.name: total}
+        branch = self._branches.get(loss.name)
+        if branch is None:
+            self._branches[loss.name] = _Branch(total, normalizer, loss.floor, parts)
+            return
+        branch.total = branch.total + total
+        branch.normalizer = branch.normalizer + normalizer
+        branch.parts = {name: branch.parts[name] + part for name, part in parts.items()}
+
+    def _reduce(self) -> int:
+        """Sum the normalizers and losses over all processes, in one small vector; returns the number of processes."""
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return 1
+        branches = list(self._branches.values())
+        vector = torch.stack([value for b in branches for value in (b.total, b.normalizer, *b.parts.values())])
+        torch.distributed.all_reduce(vector)
+        values = iter(vector)
+        for branch in branches:
+            branch.total, branch.normalizer = next(values), next(values)
+            branch.parts = {name: next(values) for name in branch.parts}
+        return torch.distributed.get_world_size()
+
+    def _scale(self, params: list[Tensor], world: int) -> None:
+        """The one division of the window. DDP has averaged over `world` processes; this undoes it."""
+        assert self._reference is not None
+        for name, branch in self._branches.items():
+            owned = params if self._owners is None else [p for p in self._owners[name] if p.grad is not None]
+            factor = self.gain * self._reference * world / branch.normalizer.clamp(min=branch.floor)
+            by_dtype: dict[torch.dtype, list[Tensor]] = {}
+            for param in owned:
+                assert param.grad is not None
+                by_dtype.setdefault(param.grad.dtype, []).append(param.grad)
+            for dtype, grads in by_dtype.items():
+                torch._foreach_mul_(grads, factor.to(dtype))
+
+    def _why_not(self, norm: Tensor) -> str:
+        """Why the window may not be applied, or nothing. The one place where a window waits for the device."""
+        branches = self._branches.values()
+        is_finite = torch.isfinite(torch.stack([branch.total for branch in branches])).all()
+        has_targets = torch.stack([branch.normalizer.clamp(min=branch.floor) > 0 for branch in branches]).all()
+        finite_loss, targets, finite_gradient = torch.stack([is_finite, has_targets, torch.isfinite(norm)]).tolist()
+        if not finite_loss:
+            return "the loss is not finite"
+        if not targets:
+            return "the window holds nothing that counts: its normalizer is 0"
+        return "" if finite_gradient else "the gradient is not finite"
+
+    def _apply(self) -> None:
+        if self.scaler is not None:
+            self.scaler.step(self.optimizer)
+        else:
+            self.optimizer.step()
+
+    def _report(self, norm: Tensor, reason: str) -> WindowReport:
+        shares = {
+            name: Share(part, branch.normalizer.clamp(min=branch.floor))
+            for branch in self._branches.values()
+            for name, part in branch.parts.items()
+        }
+        normalizer = next(iter(self._branches.values())).normalizer
+        return WindowReport(not reason, self._num_images, shares, normalizer, norm, reason)
+
+    def _close_empty(self) -> WindowReport:
+        self.rollback()
+        nothing = torch.zeros(())
+        return WindowReport(False, 0, {}, nothing.double(), nothing, "the window holds no image that could be read")
+
+    def _restore(self) -> None:
+        if self._before is not None:
+            self._before.restore()
+
+    def _reset(self) -> None:
+        self._branches: dict[str, _Branch] = {}
+        self._reference: float | None = None
+        self._planned_images: int | None = None
+        self._num_images = 0
+        self._before: _NetworkState | None = None
+
+
+class _NetworkState:
+    """What a forward pass changes: BatchNorm's buffers and the random state that dropout draws from."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._buffers = list(model.buffers())
+        self._values = [buffer.clone() for buffer in self._buffers]
+        self._devices = sorted({buffer.get_device() for buffer in self._buffers if buffer.is_cuda})
+        self._random = torch.get_rng_state()
+        self._cuda_random = [torch.cuda.get_rng_state(device) for device in self._devices]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for buffer, value in zip(self._buffers, self._values, strict=True):
+            buffer.copy_(value)
+        torch.set_rng_state(self._random)
+        for device, state in zip(self._devices, self._cuda_random, strict=True):
+            torch.cuda.set_rng_state(state, device)
+
+
+def _power_of_two(value: float) -> float:
+    """The power of two nearest to `value` in ratio."""
+    return 2.0 ** round(math.log2(value))
+
+
+def _parameters_of_branches(branches: Sequence[LossSum]) -> dict[str, list[Tensor]]:
+    """The parameters behind each branch, found in the graph; each must belong to one alone."""
+    if len({branch.name for branch in branches}) < len(branches):
+        raise ValueError(f"loss branches need different names; got {[branch.name for branch in branches]}")
+    owners: dict[str, list[Tensor]] = {}
+    owner_of: dict[Tensor, str] = {}
+    for branch in branches:
+        owners[branch.name] = leaves = _leaves(branch.total)
+        for leaf in leaves:
+            first = owner_of.setdefault(leaf, branch.name)
+            if first != branch.name:
+                raise ValueError(
+                    f"a parameter of shape {tuple(leaf.shape)} is reached from the loss branches {first!r} and "
+                    f"{branch.name!r}, which have different normalizers; let them share one LossSum, or detach one"
+                )
+    return owners
+
+
+def _leaves(total: Tensor) -> list[Tensor]:
+    """The parameters that `total` was computed from."""
+    leaves: dict[Tensor, None] = {}
+    waiting, seen = [total.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)  # only the graph's AccumulateGrad nodes carry one
+        if variable is not None:
+            leaves[variable] = None
+        waiting.extend(following for following, _ in node.next_functions)
+    return list(leaves)

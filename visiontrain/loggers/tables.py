@@ -1,0 +1,51 @@
+"""Tables of metrics as plain text, the same on a terminal, in a pipe and in a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from visiontrain.metrics.detection import DetectionMetrics
+
+NOT_AVAILABLE = "-"
+_HEADER = ("class", "images", "instances", "P", "R", "F1", "mAP50", "mAP50-95")
+_MOST_NAME_LETTERS = 32
+
+
+def metrics_table(metrics: DetectionMetrics) -> str:
+    """One line for all classes, then one for each; `-` where a class has no ground truth.
+
+    P, R and F1 are taken at the score threshold that the last line names.
+    """
+    box = metrics.box
+    rows = [_row("all", metrics.images, metrics.instances, box.mp, box.mr, box.mf1, box.map50, box.map)]
+    rows += [
+        _row(row.name, row.images, row.instances, row.precision, row.recall, row.f1, row.ap50, row.ap)
+        for row in metrics.per_class
+    ]
+    note = f"P, R and F1 at score {metrics.best_threshold:.3f}, which maximizes the mean F1 (IoU 0.5)"
+    return align([_HEADER, *rows]) + "\n" + note
+
+
+def align(rows: Sequence[Sequence[str]]) -> str:
+    """Lines of columns two spaces apart: the first flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def fixed(value: float, digits: int = 3) -> str:
+    """A number with `digits` decimals; `-` for nan."""
+    return NOT_AVAILABLE if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _row(name: str, images: int, instances: int, *values: float) -> tuple[str, ...]:
+    short = name if len(name) <= _MOST_NAME_LETTERS else name[: _MOST_NAME_LETTERS - 3] + "..."
+    return (short, str(images), str(instances), *map(fixed, values))

@@ -1,0 +1,1 @@
+"""Losses, as sums over a micro-batch with their normalizers; mathematics only."""

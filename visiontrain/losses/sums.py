@@ -1,0 +1,42 @@
+"""`LossSum`: a loss as a sum and what to divide it by, so that micro-batches add up to the full batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LossSum:
+    """A loss before its division.
+
+    The mean of a batch is `total / normalizer`. Means cannot be added over micro-batches that hold different numbers
+    of targets; sums can, and one division at the window's close gives the full batch's mean.
+    """
+
+    total: Tensor
+    """() float, differentiable: the sum over the micro-batch."""
+    normalizer: Tensor
+    """() float: what the mean divides by, summed over the micro-batch. It is detached and added in float64."""
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
+    """Named shares of `total`, () float each, for the log; not differentiated."""
+    floor: float = 0.0
+    """The least that a window's normalizer counts as. With 0, a window whose normalizer is 0 is not applied."""
+    scale_hint: float = 1.0
+    """The normalizer that an image is expected to bring; it only keeps half-precision gradients in range."""
+    name: str = "loss"
+
+    @classmethod
+    def from_mean(cls, mean: Tensor, count: Tensor | float, **parts: Tensor) -> LossSum:
+        """Make a sum of a mean and the number it was divided by.
+
+        Args:
+            mean: () float, differentiable.
+            count: What `mean` was divided by, such as the number of images.
+            **parts: Named shares of `mean`.
+        """
+        count = torch.as_tensor(count, dtype=mean.dtype, device=mean.device).detach()
+        return cls(mean * count, count, {name: part.detach() * count for name, part in parts.items()})

@@ -1,0 +1,1 @@
+"""Metrics: what predictions are worth, as numbers."""

@@ -1,0 +1,72 @@
+"""`Model`: training, scoring and prediction from Python, with the keys of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from visiontrain.config.load import load_config
+from visiontrain.predict.results import Results
+from visiontrain.run.predict import predict_results
+from visiontrain.run.prepare import describe_model
+from visiontrain.run.train import TrainResult, train_run
+from visiontrain.run.val import val_run
+
+
+class Model:
+    """A network to be trained, or trained weights to be used.
+
+        model = Model("det-n")
+        result = model.train(data="bccd.yaml", epochs=50, batch=8, nbs=64)
+        metrics = model.val()
+        for results in model.predict("images/", stream=True): ...
+
+    Keyword arguments are the command line's keys, with the same defaults and errors.
+    """
+
+    def __init__(self, model: str | Path | None = None) -> None:
+        """
+        Args:
+            model: A network's name such as `det-n`, its YAML file, or weights such as `best.pt`; None is the default
+                detector. Nothing is loaded yet.
+        """
+        self.model = None if model is None else str(model)
+
+    def train(self, **settings: Any) -> TrainResult:
+        """Train; afterwards this model is the run's best weights.
+
+        Raises:
+            UserError: If the input is wrong.
+        """
+        result = train_run(load_config("train", python=self._with_model(settings)))
+        self.model = str(result.best)
+        return result
+
+    def val(self, **settings: Any) -> Any:
+        """Score on a split; returns the task's metrics, a mapping of the CSV names with typed views such as `.box.map`."""
+        return val_run(load_config("val", python=self._with_model(settings))).metrics
+
+    @overload
+    def predict(self, source: Any, *, stream: Literal[True], **settings: Any) -> Iterator[Results]: ...
+    @overload
+    def predict(self, source: Any, *, stream: Literal[False] = ..., **settings: Any) -> list[Results]: ...
+    def predict(self, source: Any, *, stream: bool = False, **settings: Any) -> list[Results] | Iterator[Results]:
+        """Run on images; nothing is written.
+
+        Args:
+            source: A file, folder, glob, BGR array, PIL image, RGB tensor, or a list of these.
+            stream: Whether to yield results one by one in constant memory, or to return a list.
+            **settings: Keys of `visiontrain predict`.
+        """
+        results = predict_results(load_config("predict", python=self._with_model(settings)), source)
+        return results if stream else list(results)
+
+    def info(self, imgsz: int | None = None) -> str:
+        """Layers, parameters and GFLOPs, in one line; printed and returned."""
+        text = describe_model(self.model, imgsz)
+        print(text)
+        return text
+
+    def _with_model(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return settings if self.model is None else {"model": self.model, **settings}

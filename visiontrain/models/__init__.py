@@ -1,0 +1,1 @@
+"""Networks: built from YAML, knowing nothing of data, losses or training."""

@@ -1,0 +1,67 @@
+"""`Network`: a graph of layers that ends in a head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+PREVIOUS = -1
+
+
+class Network(nn.Module):
+    """Layers in order, each fed by the layers that its sources name; the last is the head.
+
+    Attributes:
+        task: What the head is for, such as `detect`.
+        names: Class names by index.
+        strides: Pixels of the input to a cell of each level that the head reads; image sizes are multiples of the
+            largest.
+        description: Plain values from which `build_network` makes the same network again.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[nn.Module],
+        sources: Sequence[tuple[int, ...]],
+        *,
+        task: str,
+        names: Sequence[str],
+        strides: Sequence[int],
+        description: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.sources = tuple(sources)
+        self.task = task
+        self.names = tuple(names)
+        self.strides = tuple(strides)
+        self.description = dict(description)
+        self._last_reader = {source: reader for reader, read in enumerate(self.sources) for source in read}
+
+    @property
+    def head(self) -> nn.Module:
+        return self.layers[-1]
+
+    def forward(self, images: Tensor) -> Any:
+        """Raw outputs of the head.
+
+        Args:
+            images: (B, 3, H, W) RGB, uint8 or float in [0, 1].
+        """
+        maps: dict[int, Tensor] = {PREVIOUS: self.prepare(images)}
+        outputs: Any = None
+        for index, (layer, read) in enumerate(zip(self.layers, self.sources, strict=True)):
+            outputs = layer(*(maps[source] for source in read))
+            for source in read:
+                if self._last_reader[source] == index:
+                    maps.pop(source, None)  # evaluation then holds no map longer than it is needed
+            maps[index] = outputs
+        return outputs
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """Images in the type of the weights, in [0, 1]. Bytes travel to the device; they become numbers here."""
+        dtype = next(self.parameters()).dtype
+        return images.to(dtype) / 255 if images.dtype == torch.uint8 else images.to(dtype)

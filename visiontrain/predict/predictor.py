@@ -1,0 +1,142 @@
+"""A trained network and a stream of images give a stream of results, in memory that does not grow.
+
+Letters: B images of a batch, H × W pixels of the network's input, N detections of an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from visiontrain.boxes import clip_boxes, warp_boxes
+from visiontrain.predict.results import Boxes, Results
+from visiontrain.predict.sources import SourceImage
+from visiontrain.protocols import Decoder
+
+Prepare: TypeAlias = Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], NDArray[np.floating]]]
+"""(H, W, 3) RGB → the network's input (H, W, 3) RGB, and the (3, 3) matrix source pixels → input pixels."""
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    source: SourceImage
+    image: NDArray[np.uint8]
+    """(H, W, 3) RGB, the network's input."""
+    matrix: NDArray[np.floating]
+    preprocess_ms: float
+
+
+class Predictor:
+    """Runs a detector over images. The network is put into evaluation mode and left in it."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        decoder: Decoder,
+        prepare: Prepare,
+        names: Mapping[int, str],
+        *,
+        device: torch.device,
+        batch: int = 1,
+        precision: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            network: Takes (B, 3, H, W) uint8 RGB on `device`, where it lies itself.
+            decoder: Turns its outputs into boxes.
+            prepare: Makes the network's input of an image; the letterbox.
+            names: Class names by index.
+            device: Where the network runs.
+            batch: The most images that run at once. Only images of one prepared size that follow each other do.
+            precision: Gives the context in which the network runs, such as an autocast.
+        """
+        assert batch >= 1, batch
+        self._network = network
+        self._decoder = decoder
+        self._prepare = prepare
+        self._names = dict(names)
+        self._device = device
+        self._batch = batch
+        self._precision = precision
+
+    def __call__(self, images: Iterable[SourceImage]) -> Iterator[Results]:
+        """The results of each image, in order; at most `batch` images are held."""
+        for group in self._groups(images):
+            yield from self._predict(group)
+
+    def _groups(self, images: Iterable[SourceImage]) -> Iterator[list[_Prepared]]:
+        group: list[_Prepared] = []
+        for source in images:
+            begin = perf_counter()
+            image, matrix = self._prepare(source.image)
+            prepared = _Prepared(source, image, matrix, _ms_since(begin))
+            if group and (len(group) == self._batch or group[0].image.shape != image.shape):
+                yield group
+                group = []
+            group.append(prepared)
+            if len(group) == self._batch:  # do not wait for the next image: it may take long to come
+                yield group
+                group = []
+        if group:
+            yield group
+
+    def _predict(self, group: list[_Prepared]) -> list[Results]:
+        begin = perf_counter()
+        pixels = np.stack([prepared.image for prepared in group]).transpose(0, 3, 1, 2)  # (B, 3, H, W)
+        batch = torch.from_numpy(np.ascontiguousarray(pixels)).to(self._device)
+        stack_ms = _ms_since(begin) / len(group)
+
+        self._network.eval()  # each time: the caller may have trained between two images of the stream
+        # Never across a `yield`: the mode would leak into the caller's code.
+        with torch.inference_mode():
+            begin = perf_counter()
+            with self._precision():
+                outputs = self._network(batch)
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)  # or the time would be found in the decoder's
+            inference_ms = _ms_since(begin) / len(group)
+            begin = perf_counter()
+            decoded = self._decoder(outputs)
+        rows = [_to_source(detections, prepared) for detections, prepared in zip(decoded, group, strict=True)]
+        postprocess_ms = _ms_since(begin) / len(group)
+        return [
+            Results(
+                np.ascontiguousarray(prepared.source.image[..., ::-1]),
+                path=prepared.source.path,
+                names=self._names,
+                boxes=Boxes(boxes, prepared.source.image.shape[:2]),
+                speed={
+                    "preprocess": prepared.preprocess_ms + stack_ms,
+                    "inference": inference_ms,
+                    "postprocess": postprocess_ms,
+                },
+            )
+            for prepared, boxes in zip(group, rows, strict=True)
+        ]
+
+
+def _to_source(detections: Mapping[str, Tensor], prepared: _Prepared) -> Tensor:
+    """(N, 6) float32 on the CPU: boxes in pixels of the source image, score, class.
+
+    A box that lies in the letterbox's border has nothing left inside the image, and is left out.
+    """
+    boxes, scores, classes = (detections[key].cpu().numpy() for key in ("boxes", "scores", "classes"))
+    height, width = prepared.source.image.shape[:2]
+    back = np.linalg.inv(prepared.matrix.astype(np.float64))
+    boxes = clip_boxes(warp_boxes(boxes, back), width, height)
+    rows = np.concatenate([boxes, scores[:, None], classes[:, None]], axis=1).astype(np.float32)
+    has_area = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
+    return torch.from_numpy(rows[has_area])
+
+
+def _ms_since(begin: float) -> float:
+    return (perf_counter() - begin) * 1e3

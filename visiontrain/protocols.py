@@ -1,0 +1,118 @@
+"""Every contract between the parts, on one screen.
+
+Whoever fulfils one of these can be put in place of ours: a data format, a transform, a loss, a decoder, a metric, a
+logger, a whole task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from visiontrain.sample import Batch, DataSet, Record, Records, Sample, SampleKey
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from visiontrain.config.schema import Config
+    from visiontrain.losses.sums import LossSum
+    from visiontrain.plan import Plan
+
+
+class Reader(Protocol):
+    """Reads one data format."""
+
+    def recognizes(self, source: Path) -> bool:
+        """Whether `source` (a file or folder) looks like this format; opens as little as possible."""
+
+    def read(self, source: Path, splits: Sequence[str]) -> DataSet:
+        """Read the records of those of `splits` that exist. Raises DataError with all faults."""
+
+
+class ImageSource(Protocol):
+    """What a transform may ask for: records and decoded images of its split, by index."""
+
+    def record(self, index: int) -> Record: ...
+
+    def load(self, index: int) -> NDArray[np.uint8]:
+        """(H, W, 3) RGB, upright, reduced by area averaging so that its long side is at most `imgsz`."""
+
+    def partners(self, key: SampleKey, rng: np.random.Generator, count: int) -> list[int]:
+        """Indices of `count` images near the key's place in the epoch's permutation."""
+
+
+class Transform(Protocol):
+    """Makes the sample that a key names; the same key gives the same sample everywhere."""
+
+    def __call__(self, key: SampleKey, images: ImageSource) -> Sample: ...
+
+
+class Criterion(Protocol):
+    """The loss, as sums. See `LossSum` for why it is not a mean."""
+
+    def __call__(self, outputs: Any, batch: Batch) -> LossSum | Sequence[LossSum]: ...
+
+
+class Decoder(Protocol):
+    """Turns raw outputs of the network into predictions, one entry for each image of the batch.
+
+    Detection: {"boxes": (N, 4) float32 xyxy pixels of the network's input, "scores": (N,) float32 falling,
+    "classes": (N,) int64}.
+    """
+
+    def __call__(self, outputs: Any) -> list[dict[str, Tensor]]: ...
+
+
+class Evaluator(Protocol):
+    """Collects predictions over a split and turns them into metrics."""
+
+    def add(self, predictions: list[dict[str, Tensor]], batch: Batch) -> None: ...
+
+    def compute(self) -> Mapping[str, Any]:
+        """The metrics by their CSV names, plus what the task's tables need."""
+
+
+class Logger(Protocol):
+    """A sink for what a run reports."""
+
+    def log(self, event: str, values: Mapping[str, Any]) -> None:
+        """`event` is `start`, `window`, `epoch` or `end`; `values` are plain numbers and texts."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything the trainer needs to know of a task; the engine knows none of them by name."""
+
+    name: str
+    read: Callable[[Config, Sequence[str]], DataSet]
+    train_transform: Callable[[Config], Transform]
+    val_transform: Callable[[Config, nn.Module], Transform]
+    prepare: Callable[[Config, nn.Module], Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], NDArray[Any]]]]
+    """What `val_transform` does to an image alone, for prediction: (H, W, 3) RGB in; input and its matrix out."""
+    collate: Callable[[Sequence[Any]], Batch]
+    """Samples, and what stands for unreadable images, to a batch."""
+    network: Callable[[str | Mapping[str, Any], tuple[str, ...]], nn.Module]
+    """From a model's name, YAML file or description, and the class names."""
+    criterion: Callable[[nn.Module, Config], Criterion]
+    scoring_decoder: Callable[[nn.Module, Config], Decoder]
+    """Keeps all that metrics rank."""
+    decoder: Callable[[nn.Module, Config], Decoder]
+    """Keeps what a user wants to see."""
+    evaluator: Callable[[Records, tuple[str, ...], Config], Evaluator]
+    loss_columns: tuple[str, ...]
+    metric_columns: tuple[str, ...]
+    ranking: str
+    """The metric that picks the best epoch; higher is better."""
+    gain: Callable[[Plan], float]
+    """The constant that a window's mean gradient is multiplied by."""
+    default_model: str
+    default_imgsz: int
+    default_data: str
+    """Name of the bundled data set."""

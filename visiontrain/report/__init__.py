@@ -1,0 +1,1 @@
+"""Pictures of a run: curves of its numbers, tiles of its batches."""

@@ -1,0 +1,36 @@
+"""What a run says of itself before it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+import visiontrain
+from visiontrain.models.info import model_info
+from visiontrain.run.planning import batch_line, optimizer_line, plan_document
+from visiontrain.run.session import Session
+
+
+def banner_lines(session: Session, folder: Path) -> list[str]:
+    """All numbers that a user would otherwise have to ask for."""
+    config, recipe, setup = session.config, session.recipe, session.setup
+    assert config.imgsz is not None
+    suggested = [f"{key}={getattr(config, key)}" for key in ("imgsz", "epochs") if config.origin(key) == "sample"]
+    counts = f"{len(session.train)} train" + (f", {len(session.val)} val" if session.val is not None else ", no val")
+    data = f"{config.data}: {counts} images, {len(session.data.names)} classes"
+    if suggested:
+        data += f" (bundled sample; it suggests {' '.join(suggested)}, typed values win)"
+    lines = [
+        f"visiontrain {visiontrain.__version__}, torch {torch.__version__}, {setup.device} ({setup.threads} threads, "
+        f"{setup.workers} workers), {session.precision.name}",
+        f"data {data}",
+        *(f"  {text}" for text in session.changes),
+        f"model {config.model}, {model_info(session.network, config.imgsz)}",
+        batch_line(recipe.plan),
+        optimizer_line(recipe),
+        *(f"warning: {text}" for text in plan_document(config, recipe)["warnings"]),
+    ]
+    if session.state.epoch:
+        lines.append(f"goes on after epoch {session.state.epoch} of {config.epochs}, update {session.state.updates}")
+    return [*lines, f"run {folder}"]

@@ -1,0 +1,54 @@
+"""`visiontrain env`: versions and devices, for a bug report."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+import visiontrain
+from visiontrain.config.schema import Config
+from visiontrain.engine.device import available_cores
+from visiontrain.engine.precision import has_native_bf16
+from visiontrain.run.files import as_json
+
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "numpy",
+    "opencv-python",
+    "pillow",
+    "pyyaml",
+    "faster-coco-eval",
+    "rich",
+    "matplotlib",
+)
+
+
+def env(config: Config) -> None:
+    """Print what the program runs on."""
+    found = {
+        "visiontrain": visiontrain.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": available_cores(),
+        "threads": torch.get_num_threads(),
+        "native_bf16": has_native_bf16(),
+        "cuda": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+        "packages": {name: _version_of(name) for name in PACKAGES},
+    }
+    if config.json:
+        print(as_json(found))
+        return
+    packages = found.pop("packages")
+    assert isinstance(packages, dict)
+    for name, value in {**found, **packages}.items():
+        print(f"{name:<18} {', '.join(value) or 'none' if isinstance(value, list) else value}")
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,42 @@
+"""The small text files of a run folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from visiontrain.config.schema import Config
+
+
+def write_args(path: Path, config: Config) -> None:
+    """Every value and, as a comment, where it came from. The file can be typed as `cfg=` and gives the same run."""
+    lines = ["# All settings of this run. To repeat it: visiontrain train cfg=args.yaml save_dir=ANOTHER_FOLDER"]
+    for key, value in config.values().items():
+        text = yaml.safe_dump({key: value}, default_flow_style=True, allow_unicode=True, width=math.inf)
+        # Places and files are this run's own; repeating it must not write over it or ask for itself.
+        mark = "# " if key in ("cfg", "resume", "save_dir", "task") else ""
+        lines.append(f"{mark}{text.strip().removeprefix('{').removesuffix('}')}  # {config.origin(key)}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def as_json(values: Mapping[str, Any]) -> str:
+    """`values` as one JSON document; numbers that are not finite become null."""
+    return json.dumps(_finite(values), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write `as_json(values)`."""
+    path.write_text(as_json(values) + "\n", encoding="utf-8")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

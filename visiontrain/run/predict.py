@@ -1,0 +1,103 @@
+"""`visiontrain predict`: runs trained weights on images."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from visiontrain.config.schema import Config
+from visiontrain.data.images import IMAGE_SUFFIXES, read_image
+from visiontrain.engine.device import DeviceSetup
+from visiontrain.engine.precision import choose_precision
+from visiontrain.errors import ConfigError
+from visiontrain.folders import make_run_folder
+from visiontrain.predict.predictor import Predictor
+from visiontrain.predict.results import Results
+from visiontrain.predict.sources import Source, open_source
+from visiontrain.predict.writer import ResultWriter
+from visiontrain.protocols import Task
+from visiontrain.run.prepare import LoadedModel, check_image_size, device_of, load_model, place, task_of
+from visiontrain.run.val import with_training_args
+
+
+def predict(config: Config) -> None:
+    """The command: predicts, writes and tells what was found, image by image."""
+    if config.source is None:
+        raise ConfigError("source: is not given; name an image, a folder or a glob")
+    source = open_images(config.source)
+    predictor = open_predictor(config)
+    folder: Path | None = None
+    writer: ResultWriter | None = None
+    for number, results in enumerate(predictor(source), start=1):
+        if writer is None or folder is None:  # only now is it sure that something can be read
+            folder = _folder_of(config)
+            writer = _writer_of(config, folder)
+        writer.write(results)
+        if not config.quiet:
+            print(f"{number}/{len(source)} {results.path}: {results.verbose()} ({results.speed['inference']:.0f} ms)")
+    for message in source.messages:
+        print(message, file=sys.stderr)
+    if folder is not None and (config.save or config.save_txt):
+        print(f"results in {folder}")
+
+
+def predict_results(config: Config, source: Any) -> Iterator[Results]:
+    """The results for any kind of source, one by one; nothing is written. Raises UserError if the input is wrong."""
+    return open_predictor(config)(open_images(source))
+
+
+def open_images(source: Any) -> Source:
+    """The images that `source` names, read as training reads them."""
+    return open_source(source, read_image=read_image, suffixes=IMAGE_SUFFIXES)
+
+
+def open_predictor(config: Config) -> Predictor:
+    """The predictor for `config.model`, at the image size that it was trained for if none is typed."""
+    task = task_of(config)
+    loaded = load_model(config, task)
+    return predictor_of(with_training_args(config, loaded, ("imgsz",)), task, loaded, device_of(config))
+
+
+def predictor_of(config: Config, task: Task, loaded: LoadedModel, setup: DeviceSetup) -> Predictor:
+    """The predictor for a network in memory."""
+    check_image_size(config, loaded.network)
+    _check_classes(config, loaded.names)
+    network = place(loaded.network, setup)
+    return Predictor(
+        network,
+        task.decoder(network, config),
+        task.prepare(config, network),
+        dict(enumerate(loaded.names)),
+        device=setup.device,
+        batch=config.batch,
+        precision=choose_precision(str(config.amp), setup.device).autocast,
+    )
+
+
+def _check_classes(config: Config, names: tuple[str, ...]) -> None:
+    unknown = [index for index in config.classes or () if index >= len(names)]
+    if unknown:
+        raise ConfigError(f"classes: {unknown} are no classes of the model; it has 0 to {len(names) - 1}")
+
+
+def _folder_of(config: Config) -> Path:
+    return make_run_folder(
+        task=config.task,
+        name=config.name or "predict",
+        project=config.project,
+        save_dir=config.save_dir,
+        exist_ok=config.exist_ok,
+    ).resolve()
+
+
+def _writer_of(config: Config, folder: Path) -> ResultWriter:
+    return ResultWriter(
+        folder,
+        save=config.save,
+        save_txt=config.save_txt,
+        save_conf=config.save_conf,
+        show_labels=config.show_labels,
+        line_width=config.line_width,
+    )

@@ -1,0 +1,201 @@
+"""From what the user asked to what a run needs: data, network, plan. Everything that can be wrong is found here.
+
+Nothing is written: a run folder is made only when all of this has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from torch import nn
+
+from visiontrain.config.schema import Config
+from visiontrain.engine.checkpoint import load_checkpoint
+from visiontrain.engine.device import DeviceSetup, choose_device
+from visiontrain.engine.optimizer import OptimizerChoice, choose_optimizer
+from visiontrain.engine.schedule import Schedule, lr_factor
+from visiontrain.errors import ConfigError, DataError
+from visiontrain.models.info import model_info
+from visiontrain.plan import Plan, plan_run
+from visiontrain.protocols import Task
+from visiontrain.sample import DataSet, Records
+from visiontrain.tasks import TASKS
+
+WEIGHTS_SUFFIXES = (".pt", ".pth")
+CLASSES_OF_A_FRESH_NETWORK = 80  # COCO's, by which networks are compared
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A network with what is known of it."""
+
+    network: nn.Module
+    names: tuple[str, ...]
+    args: dict[str, Any]
+    """Arguments of the run that made the weights; empty for a fresh network."""
+
+
+def with_bundled_data(config: Config, task: Task) -> Config:
+    """`config` with the bundled data set and its own suggestions, where the user named no data."""
+    if config.data is not None:
+        return config
+    folder = files("visiontrain.bundled") / task.default_data
+    description = Path(str(folder)) / "data.yaml"
+    suggested = yaml.safe_load(description.read_text(encoding="utf-8")).get("suggested", {})
+    return config.suggest(data=str(description), **suggested)
+
+
+def read_data(config: Config, task: Task, splits: Sequence[str]) -> DataSet:
+    """The splits that a mode needs, with `fraction` applied to train.
+
+    Raises:
+        DataError: If a split is missing or empty.
+    """
+    data = task.read(config, splits)
+    train = data.splits.get("train")
+    if train is not None and config.fraction < 1:
+        data = replace(data, splits={**data.splits, "train": _fraction_of(train, config.fraction, config.seed)})
+    return data
+
+
+def split_of(data: DataSet, split: str) -> Records:
+    """The records of a split.
+
+    Raises:
+        DataError: If the data set does not have it, or it holds no image.
+    """
+    records = data.splits.get(split)
+    if records is None:
+        raise DataError(f"{data.source}: there is no {split!r} split; it has {', '.join(data.splits) or 'none'}")
+    if not len(records):
+        raise DataError(f"{data.source}: the {split!r} split holds no image; check the folder that it names")
+    return records
+
+
+def _fraction_of(records: Records, fraction: float, seed: int) -> Records:
+    count = max(1, round(len(records) * fraction))
+    chosen = np.sort(np.random.default_rng([seed, len(records)]).permutation(len(records))[:count])
+    return Records([records[int(index)] for index in chosen])
+
+
+def fresh_network(config: Config, task: Task, names: tuple[str, ...]) -> nn.Module:
+    """An untrained network whose weights are a function of the seed; torch's own random state is left as it was."""
+    spec = config.model or task.default_model
+    if Path(spec).suffix in WEIGHTS_SUFFIXES:
+        raise ConfigError(
+            f"model = {spec!r}: training from weights is not part of this version; "
+            f"name a network such as {task.default_model}, or continue that run with resume={spec}"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return task.network(spec, names)
+
+
+def load_model(config: Config, task: Task) -> LoadedModel:
+    """The network of a checkpoint, with the weights that were validated.
+
+    Raises:
+        ConfigError: If `model` is no weights file, or of another task.
+        CheckpointError: If the file cannot be used.
+    """
+    if config.model is None or Path(config.model).suffix not in WEIGHTS_SUFFIXES:
+        named = "not given" if config.model is None else f"{config.model!r}, which is not a weights file"
+        raise ConfigError(f"model: is {named}; name trained weights, such as model=runs/{task.name}/train/weights/best.pt")
+    checkpoint = load_checkpoint(Path(config.model))
+    if checkpoint["task"] != task.name:
+        raise ConfigError(f"model = {config.model!r}: is for {checkpoint['task']}, not for {task.name}")
+    network = task.network(checkpoint["network"], tuple(checkpoint["names"]))
+    network.load_state_dict(checkpoint["ema"] or checkpoint["model"])
+    return LoadedModel(network, tuple(checkpoint["names"]), dict(checkpoint["args"]))
+
+
+def place(network: nn.Module, setup: DeviceSetup) -> nn.Module:
+    """The network on its device, with channels last in memory, which convolutions run fastest on."""
+    torch.set_num_threads(setup.threads)
+    return network.to(setup.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def device_of(config: Config) -> DeviceSetup:
+    """The device and workers that `config` asks for."""
+    return choose_device(config.device, workers=None if config.workers == "auto" else int(config.workers))
+
+
+def check_image_size(config: Config, network: nn.Module) -> None:
+    """Raises ConfigError unless `imgsz` is a multiple of the network's largest stride."""
+    stride, size = max(network.strides), config.imgsz
+    assert size is not None
+    if size % stride:
+        below, above = size // stride * stride, -(-size // stride) * stride
+        near = f"{below} or {above}" if below else f"{above}"
+        raise ConfigError(f"imgsz = {size} is not a multiple of the network's largest stride, {stride}; use {near}")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What was decided about the optimizer's steps: the plan, the rates, the decay."""
+
+    plan: Plan
+    optimizer: OptimizerChoice
+    schedule: Schedule
+    weight_decay: float
+
+
+def decide_recipe(config: Config, task: Task, num_images: int) -> Recipe:
+    """All numbers of the update, from what was asked and the number of images."""
+    plan = plan_run(
+        num_images=num_images,
+        batch=config.batch,
+        nbs=config.nbs,
+        epochs=config.epochs,
+        warmup_epochs=config.warmup_epochs,
+        tail=config.tail,
+    )
+    choice = choose_optimizer(
+        config.optimizer,
+        num_updates=plan.num_updates,
+        lr0=config.lr0,
+        momentum=config.momentum,
+        is_lr_typed=config.is_typed("lr0"),
+        is_momentum_typed=config.is_typed("momentum"),
+    )
+    factor = lr_factor(plan, config.lr_scaling)
+    schedule = Schedule(
+        lr0=choice.lr0 * factor,
+        lrf=config.lrf,
+        momentum=choice.momentum,
+        warmup_momentum=_warmup_momentum(config, choice),
+        warmup_bias_lr=config.warmup_bias_lr,
+        is_cosine=config.cos_lr,
+        warmup_images=plan.warmup_images,
+        total_images=plan.total_images,
+    )
+    return Recipe(plan, choice, schedule, config.weight_decay * plan.weight_decay_factor / factor)
+
+
+def _warmup_momentum(config: Config, choice: OptimizerChoice) -> float:
+    """The momentum that warmup starts from; a default above the momentum itself would make it fall."""
+    typed = config.is_typed("warmup_momentum")
+    return config.warmup_momentum if typed else min(config.warmup_momentum, choice.momentum)
+
+
+def task_of(config: Config) -> Task:
+    """The task's entry in the table of tasks."""
+    return TASKS[config.task]
+
+
+def describe_model(model: str | None, imgsz: int | None) -> str:
+    """Layers, parameters and GFLOPs of a network or of trained weights; a fresh one is counted for 80 classes."""
+    config = Config(model=model)
+    task = task_of(config)
+    if model is not None and Path(model).suffix in WEIGHTS_SUFFIXES:
+        network = load_model(config, task).network
+    else:
+        network = fresh_network(config, task, tuple(f"class{index}" for index in range(CLASSES_OF_A_FRESH_NETWORK)))
+    return f"{model or task.default_model}: {model_info(network, imgsz or task.default_imgsz)}"

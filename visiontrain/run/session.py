@@ -1,0 +1,201 @@
+"""A training run before its first step: what was asked, decided and read, from fresh or from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from visiontrain.config.schema import SETTINGS, Config
+from visiontrain.engine.checkpoint import load_checkpoint
+from visiontrain.engine.device import DeviceSetup
+from visiontrain.engine.fit import RunState
+from visiontrain.engine.precision import Precision, choose_precision
+from visiontrain.errors import CheckpointError, ConfigError
+from visiontrain.plan import Plan
+from visiontrain.protocols import Task
+from visiontrain.run.prepare import (
+    Recipe,
+    check_image_size,
+    decide_recipe,
+    device_of,
+    fresh_network,
+    read_data,
+    split_of,
+    task_of,
+    with_bundled_data,
+)
+from visiontrain.sample import DataSet, Records
+
+# What may be typed anew when a run goes on: none of it changes what the weights mean.
+MAY_CHANGE = frozenset(
+    "resume epochs patience batch device workers val_interval save_period plots quiet amp cfg exist_ok".split()
+)
+
+
+@dataclass(frozen=True)
+class Session:
+    """All that a training run starts from; nothing of it is on disk yet."""
+
+    config: Config
+    """Asked and decided."""
+    task: Task
+    data: DataSet
+    train: Records
+    val: Records | None
+    network: nn.Module
+    setup: DeviceSetup
+    precision: Precision
+    recipe: Recipe
+    state: RunState
+    checkpoint: Mapping[str, Any] | None
+    """Of the run that goes on."""
+    changes: tuple[str, ...]
+    """What differs from the run that goes on, and what was guessed or dropped, one line each."""
+
+
+def open_session(config: Config) -> Session:
+    """Read and decide everything that training needs.
+
+    Raises:
+        UserError: If anything about it is wrong.
+    """
+    checkpoint, changes = None, ()
+    if config.resume:
+        checkpoint = load_checkpoint(_last_of(config))
+        config, changes = _resumed(config, checkpoint)
+    task = task_of(config)
+    config = with_bundled_data(config, task)
+    if config.imgsz is None:
+        config = config.decide(imgsz=task.default_imgsz)
+    setup, precision = _hardware(config)
+    data = read_data(config, task, ("train", "val") if config.val else ("train",))
+    train = split_of(data, "train")
+    val = split_of(data, "val") if "val" in data.splits else None
+    if checkpoint is not None and tuple(checkpoint["names"]) != data.names:
+        raise ConfigError(f"resume: the run's classes are {checkpoint['names']}, the data set's are {list(data.names)}")
+    network = fresh_network(config, task, data.names) if checkpoint is None else _rebuilt(task, checkpoint)
+    check_image_size(config, network)
+    recipe = decide_recipe(config, task, len(train))
+    config = config.decide(
+        model=config.model or task.default_model,
+        optimizer=recipe.optimizer.name,
+        **{
+            key: value
+            for key, value in (("lr0", recipe.optimizer.lr0), ("momentum", recipe.optimizer.momentum))
+            if not config.is_typed(key)
+        },
+    )
+    state = RunState() if checkpoint is None else _state_of(checkpoint, recipe.plan)
+    messages = data.messages + (("no val split: the last epoch counts as the best",) if val is None else ())
+    return Session(
+        config,
+        task,
+        data,
+        train,
+        val,
+        network,
+        setup,
+        precision,
+        recipe,
+        state,
+        checkpoint,
+        changes + messages,
+    )
+
+
+def stored_args(config: Config) -> dict[str, Any]:
+    """`config` as plain values for a checkpoint."""
+    return {"values": config.values(), "origins": {key: config.origin(key) for key in config.values()}}
+
+
+def config_from(args: Mapping[str, Any]) -> Config:
+    """The settings that `stored_args` kept; keys that this version does not know are left out."""
+    known = {key: value for key, value in args["values"].items() if key in SETTINGS}
+    known = {key: tuple(value) if isinstance(value, list) else value for key, value in known.items()}
+    return Config(**known, origins={key: args["origins"].get(key, "default") for key in known})
+
+
+def _hardware(config: Config) -> tuple[DeviceSetup, Precision]:
+    setup = device_of(config)
+    return setup, choose_precision(str(config.amp), setup.device)
+
+
+def _last_of(config: Config) -> Path:
+    """The checkpoint to go on from: a file, the `last.pt` of a run folder, or that of the newest run."""
+    if not isinstance(config.resume, str):
+        project = Path(config.project) if config.project else Path("runs") / config.task
+        found = sorted(project.glob("*/weights/last.pt"), key=lambda path: path.stat().st_mtime)
+        if not found:
+            raise ConfigError(f"resume = True: there is no */weights/last.pt in {project}; name the run, resume=FOLDER")
+        return found[-1]
+    path = Path(config.resume)
+    if path.is_dir():
+        path = path / "weights" / "last.pt"
+    if not path.is_file():
+        raise ConfigError(f"resume = {config.resume!r}: {path} does not exist; name a run folder or its weights/last.pt")
+    return path
+
+
+def _resumed(config: Config, checkpoint: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:
+    """The settings of the run that goes on, with those typed now; and the differences in words."""
+    if "optimizer" not in checkpoint:
+        raise CheckpointError("resume: the file holds weights but no optimizer state; resume from a last.pt")
+    stored = config_from(checkpoint["args"])
+    typed = {key: getattr(config, key) for key in SETTINGS if config.is_typed(key)}
+    differing = {key: value for key, value in typed.items() if value != getattr(stored, key)}
+    faults = [
+        f"{key} = {value!r}: the run to go on has {getattr(stored, key)!r}, which cannot change; leave {key} out"
+        for key, value in differing.items()
+        if key not in MAY_CHANGE
+    ]
+    if faults:
+        raise ConfigError(faults)
+    lines = tuple(
+        f"{key}: {getattr(stored, key)!r} → {value!r}"
+        for key, value in differing.items()
+        if key not in ("resume", "exist_ok")
+    )
+    origins = {**stored.origins, **{key: config.origin(key) for key in typed}}
+    values = {declared.name: getattr(stored, declared.name) for declared in fields(Config)}
+    return Config(**{**values, **typed, "origins": origins}), lines
+
+
+def _rebuilt(task: Task, checkpoint: Mapping[str, Any]) -> nn.Module:
+    network = task.network(checkpoint["network"], tuple(checkpoint["names"]))
+    network.load_state_dict(checkpoint["model"])
+    return network
+
+
+def _state_of(checkpoint: Mapping[str, Any], plan: Plan) -> RunState:
+    """Where the run stands, found in the plan by its images: so `batch` may have changed."""
+    state = RunState(**checkpoint["plan"])
+    if state.images >= plan.total_images:
+        raise ConfigError(
+            f"resume: the run has finished its {state.epoch} epochs; type a larger epochs= to train it further"
+        )
+    if state.images not in plan.first_image:
+        raise ConfigError(
+            f"resume: no epoch of the new plan opens a window at image {state.images}; leave batch as the run had it"
+        )
+    # Of epochs that open no window of their own (tail=carry) the last one's index is the same.
+    state.window = plan.first_window[plan.first_image.index(state.images)]
+    return state
+
+
+def state_values(state: RunState) -> dict[str, Any]:
+    """`state` as plain values for a checkpoint."""
+    return asdict(state)
+
+
+def versions() -> dict[str, str]:
+    """Versions that a run's bits depend on."""
+    import torchvision
+
+    import visiontrain
+
+    return {"visiontrain": visiontrain.__version__, "torch": str(torch.__version__), "torchvision": torchvision.__version__}

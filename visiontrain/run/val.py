@@ -1,0 +1,116 @@
+"""`visiontrain val`: scores trained weights on a split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from visiontrain.config.schema import Config
+from visiontrain.data.dataset import EvalDataset
+from visiontrain.data.loader import EvalLoader
+from visiontrain.engine.evaluate import evaluate
+from visiontrain.engine.precision import choose_precision
+from visiontrain.errors import ConfigError
+from visiontrain.folders import make_run_folder
+from visiontrain.loggers.tables import metrics_table
+from visiontrain.run.files import as_json, write_json
+from visiontrain.run.pictures import draw_predictions
+from visiontrain.run.prepare import (
+    LoadedModel,
+    check_image_size,
+    device_of,
+    load_model,
+    place,
+    read_data,
+    split_of,
+    task_of,
+)
+
+# Arguments of training that scoring takes over where they are not typed, so that it finds the same numbers.
+TAKEN_OVER = ("data", "data_format", "imgsz", "batch", "single_cls", "iou", "max_det", "amp")
+
+
+@dataclass(frozen=True)
+class ValResult:
+    """What scoring found."""
+
+    metrics: Mapping[str, Any]
+    losses: Mapping[str, float]
+    save_dir: Path
+
+
+def val(config: Config) -> None:
+    """The command."""
+    val_run(config)
+
+
+def val_run(config: Config) -> ValResult:
+    """Score `model` on `split` of `data`; what is not typed is taken over from the weights' own training.
+
+    Raises:
+        UserError: If the input is wrong; no folder was made then.
+    """
+    task = task_of(config)
+    loaded = load_model(config, task)
+    config = with_training_args(config, loaded, TAKEN_OVER)
+    if config.data is None:
+        raise ConfigError("data: is not given, and the weights do not tell; name the data set's YAML file")
+    data = read_data(config, task, (config.split,))
+    records = split_of(data, config.split)
+    if data.names != loaded.names:
+        raise ConfigError(
+            f"data: its classes are {', '.join(data.names)}; those of the weights are {', '.join(loaded.names)}: "
+            "they must be the same, in the same order"
+        )
+    check_image_size(config, loaded.network)
+    setup = device_of(config)
+    precision = choose_precision(str(config.amp), setup.device)
+    folder = make_run_folder(
+        task=task.name,
+        name=config.name or "val",
+        project=config.project,
+        save_dir=config.save_dir,
+        exist_ok=config.exist_ok,
+    ).resolve()
+    network = place(loaded.network, setup)
+    dataset = EvalDataset(records, task.val_transform(config, network))
+    loader = EvalLoader(dataset, task.collate, batch=config.batch, workers=setup.workers)
+    try:
+        metrics, losses = evaluate(
+            network,
+            loader,
+            criterion=task.criterion(network, config),
+            decoder=task.scoring_decoder(network, config),
+            evaluator=task.evaluator(records, data.names, config),
+            precision=precision,
+            device=setup.device,
+        )
+        if config.plots:
+            draw_predictions(
+                network,
+                loader,
+                folder,
+                decoder=task.decoder(network, config),
+                names=data.names,
+                precision=precision,
+                device=setup.device,
+            )
+    finally:
+        loader.close()
+    numbers = {**{name: float(value) for name, value in metrics.items()}, **{f"val/{k}": v for k, v in losses.items()}}
+    write_json(folder / "results.json", {"metrics": numbers, "split": config.split, "images": len(records)})
+    if config.json:
+        print(as_json(numbers))
+    elif not config.quiet:
+        print("\n".join([*data.messages, metrics_table(metrics), f"{config.split} split of {config.data}; run {folder}"]))
+    return ValResult(metrics, losses, folder)
+
+
+def with_training_args(config: Config, loaded: LoadedModel, keys: tuple[str, ...]) -> Config:
+    """`config` with those of `keys` that were not typed as they were in training."""
+    values = loaded.args.get("values", {})
+    taken = {key: values[key] for key in keys if key in values and not config.is_typed(key)}
+    return config.decide(**taken)
+

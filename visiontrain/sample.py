@@ -1,0 +1,166 @@
+"""The words that data, tasks and engine share: Record, Sample, Batch.
+
+Letters: B images of a batch, N boxes of an image, H × W pixels of the network's input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Record:
+    """One labelled image of a data set, as read: nothing decoded yet."""
+
+    path: Path
+    height: int
+    """Pixels of the upright image (its orientation tag applied)."""
+    width: int
+    boxes: NDArray[np.float32]
+    """(N, 4) xyxy, fractions of width and height, in [0, 1]."""
+    classes: NDArray[np.int64]
+    """(N,) index into the class names; for classification the labels of the image."""
+
+
+class Records(Sequence[Record]):
+    """The records of a split, in flat arrays: workers share their memory instead of growing it object by object."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._paths = np.array([str(record.path) for record in records], dtype=np.str_)
+        self._sizes = np.array([(record.height, record.width) for record in records], np.int32).reshape(-1, 2)
+        self._ends = np.cumsum([len(record.classes) for record in records], dtype=np.int64)
+        empty_boxes = np.zeros((0, 4), np.float32)
+        self.boxes = np.concatenate([empty_boxes, *(record.boxes for record in records)]).astype(np.float32)
+        self.classes = np.concatenate([np.zeros(0, np.int64), *(record.classes for record in records)]).astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> Records: ...
+    def __getitem__(self, index: int | slice) -> Record | Records:
+        if isinstance(index, slice):
+            return Records([self[i] for i in range(*index.indices(len(self)))])
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"record {index} of {len(self)}")
+        stop = int(self._ends[index])
+        start = int(self._ends[index - 1]) if index else 0
+        height, width = map(int, self._sizes[index])
+        return Record(Path(self._paths[index]), height, width, self.boxes[start:stop], self.classes[start:stop])
+
+    def __iter__(self) -> Iterator[Record]:
+        return (self[index] for index in range(len(self)))
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set as a reader found it."""
+
+    source: Path
+    """The file or folder that the user named."""
+    names: tuple[str, ...]
+    """Class names, in the order of their indices."""
+    splits: Mapping[str, Records]
+    """`train`, and where they exist `val` and `test`."""
+    messages: tuple[str, ...] = ()
+    """What was dropped, clipped or guessed, one line each, with file and line number."""
+
+
+@dataclass(frozen=True)
+class SampleKey:
+    """Names one training sample: all its randomness is a function of this and the seed."""
+
+    epoch: int
+    place: int
+    """Where the image stands in the epoch's permutation."""
+    index: int
+    """Which record of the split."""
+    occurrence: int = 0
+    """How often the image came before in this epoch (not 0 only where sampling repeats images)."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image as the network will see it, with its targets."""
+
+    image: NDArray[np.uint8]
+    """(H, W, 3) RGB."""
+    boxes: NDArray[np.float32]
+    """(N, 4) xyxy, pixels of `image`."""
+    classes: NDArray[np.int64]
+    """(N,)"""
+    path: str
+    index: int
+    original_size: tuple[int, int]
+    """Height and width of the upright source image, pixels."""
+    matrix: NDArray[np.float32] = field(default_factory=lambda: np.eye(3, dtype=np.float32))
+    """(3, 3): pixels of the source image → pixels of `image`; of the first tile where several were composed."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is on the device at once: images and whatever targets the task's criterion reads."""
+
+    images: torch.Tensor
+    """(B, 3, H, W) uint8, RGB."""
+    targets: Mapping[str, torch.Tensor]
+    """Tensors whose first dimension is B. Detection: `boxes` (B, N, 4) float32 xyxy pixels of `images`, padded with
+    zeros, and `classes` (B, N) int64, padded with -1; N is the most boxes of an image in the batch."""
+    paths: tuple[str, ...]
+    indices: tuple[int, ...]
+    original_sizes: tuple[tuple[int, int], ...]
+    matrices: torch.Tensor
+    """(B, 3, 3) float32: source pixels → pixels of `images`."""
+    is_last: bool = True
+    """Whether its window closes behind it."""
+    unreadable: tuple[str, ...] = ()
+    """Images that could not be read: they keep their place in the plan with weight zero."""
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch with its tensors on `device`; asynchronous where the host memory is pinned."""
+        return replace(
+            self,
+            images=self.images.to(device, non_blocking=True),
+            targets={name: tensor.to(device, non_blocking=True) for name, tensor in self.targets.items()},
+        )
+
+    def pin_memory(self) -> Batch:
+        """The same batch in page-locked host memory (called by torch's loader)."""
+        return replace(
+            self,
+            images=self.images.pin_memory(),
+            targets={name: tensor.pin_memory() for name, tensor in self.targets.items()},
+        )
+
+    def split(self, most: int) -> list[Batch]:
+        """Cut into parts of at most `most` images; only the last part may be the last of its window."""
+        starts = range(0, len(self), most)
+        return [
+            Batch(
+                images=self.images[start : start + most],
+                targets={name: tensor[start : start + most] for name, tensor in self.targets.items()},
+                paths=self.paths[start : start + most],
+                indices=self.indices[start : start + most],
+                original_sizes=self.original_sizes[start : start + most],
+                matrices=self.matrices[start : start + most],
+                is_last=self.is_last and start == starts[-1],
+                unreadable=self.unreadable if start == 0 else (),
+            )
+            for start in starts
+        ]

@@ -1,0 +1,134 @@
+"""Detection: boxes with classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from visiontrain.config.schema import Config
+from visiontrain.data.collate import collate_detection
+from visiontrain.data.formats import read_data_set
+from visiontrain.data.transforms.letterbox import Letterbox
+from visiontrain.data.transforms.train import AugmentSettings, TrainTransform
+from visiontrain.decode import decode_detections
+from visiontrain.losses.detection import DetectionCriterion
+from visiontrain.metrics.detection import DetectionEvaluator
+from visiontrain.models.build import build_network
+from visiontrain.models.heads import DetectionOutputs, decode_boxes
+from visiontrain.plan import Plan
+from visiontrain.protocols import Criterion, Decoder, Evaluator, Task, Transform
+from visiontrain.sample import DataSet, Records
+
+# Confidence from which a detection counts, where the user typed none.
+SCORING_CONF = 0.001
+VISIBLE_CONF = 0.25
+
+
+def _read(config: Config, splits: Sequence[str]) -> DataSet:
+    assert config.data is not None, "the bundled data set is chosen before a task reads"
+    data = read_data_set(Path(config.data), splits=splits, data_format=config.data_format)
+    if config.single_cls:
+        data = replace(
+            data, names=("object",), splits={name: _as_one_class(split) for name, split in data.splits.items()}
+        )
+    return data
+
+
+def _as_one_class(records: Records) -> Records:
+    return Records([replace(record, classes=np.zeros_like(record.classes)) for record in records])
+
+
+def _train_transform(config: Config) -> Transform:
+    assert config.imgsz is not None
+    settings = AugmentSettings(
+        imgsz=config.imgsz,
+        mosaic=config.mosaic,
+        mosaic_until_epoch=max(0, config.epochs - config.close_mosaic),
+        mixup=config.mixup,
+        degrees=config.degrees,
+        translate=config.translate,
+        scale=config.scale,
+        shear=config.shear,
+        perspective=config.perspective,
+        flipud=config.flipud,
+        fliplr=config.fliplr,
+        hsv_h=config.hsv_h,
+        hsv_s=config.hsv_s,
+        hsv_v=config.hsv_v,
+    )
+    return TrainTransform(settings, config.seed)
+
+
+def _letterbox(config: Config, network: nn.Module) -> Letterbox:
+    assert config.imgsz is not None
+    return Letterbox(config.imgsz, max(network.strides))
+
+
+def _network(spec: str | Mapping[str, Any], names: tuple[str, ...]) -> nn.Module:
+    return build_network(spec, names)
+
+
+def _criterion(network: nn.Module, config: Config) -> Criterion:
+    return DetectionCriterion(box=config.box, cls=config.cls, dfl=config.dfl)
+
+
+def _scoring_decoder(network: nn.Module, config: Config) -> Decoder:
+    return _decoder_of(config, SCORING_CONF, multi_label=True)
+
+
+def _decoder(network: nn.Module, config: Config) -> Decoder:
+    return _decoder_of(config, VISIBLE_CONF, multi_label=False)
+
+
+def _decoder_of(config: Config, default_conf: float, *, multi_label: bool) -> Decoder:
+    conf = default_conf if config.conf is None else config.conf
+
+    def decode(outputs: DetectionOutputs) -> list[dict[str, Tensor]]:
+        return decode_detections(
+            decode_boxes(outputs),
+            outputs.class_logits.float().sigmoid(),
+            conf=conf,
+            iou=config.iou,
+            max_det=config.max_det,
+            multi_label=multi_label,
+            agnostic=config.agnostic_nms,
+            classes=config.classes,
+        )
+
+    return decode
+
+
+def _evaluator(records: Records, names: tuple[str, ...], config: Config) -> Evaluator:
+    return DetectionEvaluator(records, names, max_det=config.max_det)
+
+
+def _gain(plan: Plan) -> float:
+    """The convention under which the customary recipes (lr0 = 0.01, clip = 10) were made: the loss times the batch."""
+    return float(plan.full_window)
+
+
+DETECT = Task(
+    name="detect",
+    read=_read,
+    train_transform=_train_transform,
+    val_transform=_letterbox,
+    prepare=lambda config, network: _letterbox(config, network).fit,
+    collate=collate_detection,
+    network=_network,
+    criterion=_criterion,
+    scoring_decoder=_scoring_decoder,
+    decoder=_decoder,
+    evaluator=_evaluator,
+    loss_columns=("box_loss", "cls_loss", "dfl_loss"),
+    metric_columns=("metrics/precision(B)", "metrics/recall(B)", "metrics/mAP50(B)", "metrics/mAP50-95(B)"),
+    ranking="metrics/mAP50-95(B)",
+    gain=_gain,
+    default_model="det-n",
+    default_imgsz=640,
+    default_data="shapes",
+)
