@@ -29,13 +29,21 @@ def make_run_folder(
     for number in count(1):
         folder = parent / (name if number == 1 else f"{name}{number}")
         try:
-            folder.mkdir(parents=True, exist_ok=exist_ok)
+            _make_parents(folder)
+            folder.mkdir(exist_ok=exist_ok)
         except FileExistsError:
             continue
         except OSError as error:
             raise _cannot_make(folder, error) from error
         return folder
     raise AssertionError("count() does not end")
+
+
+def _make_parents(folder: Path) -> None:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # also FileExistsError: a file is in the way, and no number would get past it
+        raise _cannot_make(folder, error) from error
 
 
 def _make_exactly(folder: Path, *, exist_ok: bool) -> Path:
@@ -45,7 +53,9 @@ def _make_exactly(folder: Path, *, exist_ok: bool) -> Path:
     except OSError as error:
         raise _cannot_make(folder, error) from error
     if is_used and not exist_ok:
-        raise ConfigError(f"save_dir = {str(folder)!r}: is not empty; name a new folder, or add exist_ok=True to use it")
+        raise ConfigError(
+            f"save_dir = {str(folder)!r}: is not empty; name a new folder, or add exist_ok=True to use it"
+        )
     return folder
 
 

@@ -44,7 +44,11 @@ class Model:
         return result
 
     def val(self, **settings: Any) -> Any:
-        """Score on a split; returns the task's metrics, a mapping of the CSV names with typed views such as `.box.map`."""
+        """Score on a split.
+
+        Returns:
+            The task's metrics: a mapping of the CSV names, with typed views such as `.box.map`.
+        """
         return val_run(load_config("val", python=self._with_model(settings))).metrics
 
     @overload

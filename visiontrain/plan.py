@@ -157,7 +157,8 @@ def plan_run(
         ConfigError: If a number is out of range; all faults at once.
     """
     _check(num_images, batch, nbs, epochs, warmup_epochs, tail)
-    warmup_images = min(round(warmup_epochs * num_images), (epochs - 1) * num_images)
+    # Capped before it is rounded: the product of a huge number may be infinite.
+    warmup_images = round(min(warmup_epochs * num_images, (epochs - 1) * num_images))
     ramp = _Ramp(batch, nbs, warmup_images)
     if tail == "carry":
         sizes = _cut_carrying(num_images, epochs, ramp)
@@ -176,9 +177,7 @@ def plan_windows(
     tail: Tail = "flush",
 ) -> Iterator[Window]:
     """The windows of a run, one for each optimizer step; arguments and errors as for `plan_run`."""
-    plan = plan_run(
-        num_images=num_images, batch=batch, nbs=nbs, epochs=epochs, warmup_epochs=warmup_epochs, tail=tail
-    )
+    plan = plan_run(num_images=num_images, batch=batch, nbs=nbs, epochs=epochs, warmup_epochs=warmup_epochs, tail=tail)
     return (window for epoch in range(plan.epochs) for window in plan.windows(epoch))
 
 
@@ -239,7 +238,8 @@ def _check(num_images: int, batch: int, nbs: int, epochs: int, warmup_epochs: fl
         for name, (value, meaning) in counts.items()
         if not isinstance(value, int) or isinstance(value, bool) or value < 1
     ]
-    if not 0 <= warmup_epochs < float("inf"):
+    is_number = isinstance(warmup_epochs, int | float) and not isinstance(warmup_epochs, bool)
+    if not is_number or not 0 <= warmup_epochs < float("inf"):
         faults.append(f"warmup_epochs = {warmup_epochs!r} is not a finite number from 0 up; 0 means no warmup")
     if tail not in TAILS:
         faults.append(f"tail = {tail!r} is unknown; choose one of {', '.join(TAILS)}")

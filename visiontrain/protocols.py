@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from visiontrain.sample import Batch, DataSet, Record, Records, Sample, SampleKey
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from visiontrain.config.schema import Config
     from visiontrain.losses.sums import LossSum
+    from visiontrain.models.network import Network
     from visiontrain.plan import Plan
 
 
@@ -81,7 +82,7 @@ class Logger(Protocol):
     """A sink for what a run reports."""
 
     def log(self, event: str, values: Mapping[str, Any]) -> None:
-        """`event` is `start`, `window`, `epoch` or `end`; `values` are plain numbers and texts."""
+        """`event` is `start`, `window`, `epoch`, `warning` or `end`; `values` are plain numbers and texts."""
 
     def close(self) -> None: ...
 
@@ -93,17 +94,17 @@ class Task:
     name: str
     read: Callable[[Config, Sequence[str]], DataSet]
     train_transform: Callable[[Config], Transform]
-    val_transform: Callable[[Config, nn.Module], Transform]
-    prepare: Callable[[Config, nn.Module], Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], NDArray[Any]]]]
+    val_transform: Callable[[Config, Network], Transform]
+    prepare: Callable[[Config, Network], Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], NDArray[Any]]]]
     """What `val_transform` does to an image alone, for prediction: (H, W, 3) RGB in; input and its matrix out."""
     collate: Callable[[Sequence[Any]], Batch]
     """Samples, and what stands for unreadable images, to a batch."""
-    network: Callable[[str | Mapping[str, Any], tuple[str, ...]], nn.Module]
+    network: Callable[[str | Mapping[str, Any], tuple[str, ...]], Network]
     """From a model's name, YAML file or description, and the class names."""
-    criterion: Callable[[nn.Module, Config], Criterion]
-    scoring_decoder: Callable[[nn.Module, Config], Decoder]
+    criterion: Callable[[Network, Config], Criterion]
+    scoring_decoder: Callable[[Network, Config], Decoder]
     """Keeps all that metrics rank."""
-    decoder: Callable[[nn.Module, Config], Decoder]
+    decoder: Callable[[Network, Config], Decoder]
     """Keeps what a user wants to see."""
     evaluator: Callable[[Records, tuple[str, ...], Config], Evaluator]
     loss_columns: tuple[str, ...]
@@ -112,6 +113,8 @@ class Task:
     """The metric that picks the best epoch; higher is better."""
     gain: Callable[[Plan], float]
     """The constant that a window's mean gradient is multiplied by."""
+    table: Callable[[Any], str]
+    """The evaluator's metrics as lines of text."""
     default_model: str
     default_imgsz: int
     default_data: str

@@ -64,7 +64,7 @@ def hull_of_white() -> Callable[[np.ndarray], tuple[int, int, int, int]]:
     """A function that gives the whole-pixel hull, xyxy, of what is white in a picture."""
 
     def hull(image):
-        rows, columns = np.nonzero(image[..., 0] > 184)  # halfway between white and the grey of padding
+        rows, columns = np.nonzero(image[..., 0] > 127)  # halfway from black to white, and above the grey of padding
         return columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
 
     return hull

@@ -40,7 +40,7 @@ def slow_assign(scores, pred_boxes, points, strides, gt_boxes, gt_classes):
     least = strides.min().item()
     for image in range(len(scores)):
         boxes = [n for n, label in enumerate(gt_classes[image].tolist()) if label >= 0]
-        claims: dict[int, list[int]] = {}
+        claims = {}
         overlap, metric = {}, {}
         for n in boxes:
             x1, y1, x2, y2 = gt_boxes[image, n].tolist()

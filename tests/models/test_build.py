@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from visiontrain.errors import ConfigError
 from visiontrain.models.build import Scale, build_network, network_names
 from visiontrain.models.layers import ConvNorm
 
-TINY = {
+TINY: dict[str, Any] = {
     "task": "detect",
     "scales": {"a": [1.0, 1.0, 64], "b": [2.0, 0.5, 64]},
     "layers": [[-1, 1, "Conv", [16, 3, 2]], [-1, 2, "CSPStage", [32, True]], [[0, 1], 1, "Detect", []]],

@@ -1,8 +1,8 @@
 """Files → upright 8-bit RGB arrays. Pure functions; nothing here knows of labels.
 
 Files are read as bytes and decoded from memory, so any path that the system can open works. The orientation tag is
-applied here and not by OpenCV, which honours it in JPEG but (5.0) neither in WebP nor in AVIF; the size read from the
-header and the decoded picture therefore always agree.
+applied here and not by OpenCV, which honours it in JPEG but (5.0) neither in WebP nor in AVIF; in TIFF both libraries
+apply it unasked. The size read from the header and the decoded picture therefore always agree.
 
 Letters: H × W pixels of the upright image.
 """
@@ -62,7 +62,7 @@ class Header(NamedTuple):
     """What a file says of its picture before any pixel is decoded."""
 
     height: int
-    """As stored, before the orientation is applied."""
+    """As the decoder gives it, before `orientation` is applied."""
     width: int
     orientation: int
 
@@ -155,7 +155,7 @@ def _read_header(file: IO[bytes], path: Path | str) -> Header | None:
 
     try:
         with Image.open(file) as image:
-            return Header(image.height, image.width, _orientation_of(image))
+            return Header(image.height, image.width, 1 if image.format == "TIFF" else _orientation_of(image))
     except Image.DecompressionBombError as error:
         raise DataError(f"{path}: is too large ({error}); reduce the image") from error
     except UnidentifiedImageError:

@@ -25,6 +25,8 @@ from visiontrain.errors import CheckpointError
 FORMAT = 1
 DIGEST_PREFIX = b"sha256:"
 _COMMENT_LENGTH = len(DIGEST_PREFIX) + 64  # the digest in hexadecimal
+PLAIN = (str, int, float, bool, type(None))
+STEP = "step"  # of an optimizer's state: a count, on the CPU, whatever the parameter is
 REQUIRED = ("format", "task", "model", "names", "network")
 
 
@@ -34,15 +36,16 @@ def save_checkpoint(path: Path, values: Mapping[str, Any]) -> None:
     Raises:
         OSError: If the disk is full or the folder cannot be written; `path` is then as it was.
     """
+    _check_plain("values", dict(values))
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **values}, buffer)
-    archive = buffer.getvalue()
-    comment = DIGEST_PREFIX + hashlib.sha256(archive[:-2]).hexdigest().encode()
+    body = buffer.getbuffer()[:-2]  # without the length of torch's comment, which is 0
+    comment = DIGEST_PREFIX + hashlib.sha256(body).hexdigest().encode()
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(archive[:-2])
-            file.write(len(comment).to_bytes(2, "little"))
+            file.write(body)
+            file.write(_COMMENT_LENGTH.to_bytes(2, "little"))
             file.write(comment)
             file.flush()
             os.fsync(file.fileno())
@@ -52,16 +55,31 @@ def save_checkpoint(path: Path, values: Mapping[str, Any]) -> None:
     _sync_folder(path.parent)
 
 
+def _check_plain(place: str, value: Any) -> None:
+    """What torch's safe loader would refuse must not be written in the first place."""
+    if isinstance(value, dict):
+        for key, member in value.items():
+            _check_plain(f"{place}[{key!r}]", member)
+    elif type(value) in (list, tuple):
+        for index, member in enumerate(value):
+            _check_plain(f"{place}[{index}]", member)
+    else:
+        is_plain = isinstance(value, Tensor) or type(value) in PLAIN
+        assert is_plain, f"checkpoint: {place} is a {type(value).__name__}, neither a tensor nor a plain value"
+
+
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint of ours onto the CPU; runs no code from it.
 
     Raises:
-        CheckpointError: If the file is missing, damaged, no checkpoint of ours, or not made of tensors and plain values.
+        CheckpointError: If the file is missing, damaged, none of ours, or not made of tensors and plain values.
     """
     try:
         archive = path.read_bytes()
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); name a weights file such as best.pt") from error
+        raise CheckpointError(
+            f"{path}: cannot be read ({error.strerror}); name a weights file such as best.pt"
+        ) from error
     _check_digest(path, archive)
     try:
         values = torch.load(io.BytesIO(archive), map_location="cpu", weights_only=True)
@@ -74,7 +92,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: is not a checkpoint of this program; name a best.pt or last.pt that it wrote")
     if values["format"] != FORMAT:
         raise CheckpointError(
-            f"{path}: is of format {values['format']}; this version reads format {FORMAT}: use the version that wrote it"
+            f"{path}: is of format {values['format']}, and this version reads format {FORMAT}; "
+            "use the version that wrote it"
         )
     return values
 
@@ -82,11 +101,14 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 def _check_digest(path: Path, archive: bytes) -> None:
     if not zipfile.is_zipfile(io.BytesIO(archive)):
         raise CheckpointError(f"{path}: is not a checkpoint, or it was cut short; name a weights file such as best.pt")
-    comment = archive[-_COMMENT_LENGTH:]
-    if not comment.startswith(DIGEST_PREFIX):
+    end = len(archive) - _COMMENT_LENGTH
+    length, comment = archive[end - 2 : end], archive[end:]
+    if not comment.startswith(DIGEST_PREFIX) or int.from_bytes(length, "little") != _COMMENT_LENGTH:
         raise CheckpointError(f"{path}: carries no digest; name a best.pt or last.pt that this program wrote")
-    if hashlib.sha256(archive[: -_COMMENT_LENGTH - 2]).hexdigest().encode() != comment[len(DIGEST_PREFIX) :]:
-        raise CheckpointError(f"{path}: is damaged (its digest does not fit); use another copy or an earlier checkpoint")
+    if hashlib.sha256(memoryview(archive)[: end - 2]).hexdigest().encode() != comment[len(DIGEST_PREFIX) :]:
+        raise CheckpointError(
+            f"{path}: is damaged (its digest does not fit); use another copy or an earlier checkpoint"
+        )
 
 
 def _sync_folder(folder: Path) -> None:
@@ -128,20 +150,28 @@ def restore_optimizer(optimizer: Optimizer, network: nn.Module, state: Mapping[s
     """Put back what `optimizer_state` gave.
 
     Raises:
-        CheckpointError: If the state names parameters that the network does not have.
+        CheckpointError: If the state names parameters that the network does not have, or of another shape.
     """
     params = dict(network.named_parameters())
     unknown = sorted(set(state) - set(params))
     if unknown:
-        raise CheckpointError(f"optimizer state: the network has no parameter {unknown[0]!r}; resume with its own network")
+        raise CheckpointError(
+            f"optimizer state: the network has no parameter {unknown[0]!r}; resume with its own network"
+        )
     for name, values in state.items():
         param = params[name]
         optimizer.state[param] = {
-            key: _placed(value, param) if isinstance(value, Tensor) else value for key, value in values.items()
+            key: _placed(name, key, value, param) if isinstance(value, Tensor) else value
+            for key, value in values.items()
         }
 
 
-def _placed(value: Tensor, param: nn.Parameter) -> Tensor:
+def _placed(name: str, key: str, value: Tensor, param: nn.Parameter) -> Tensor:
+    if key == STEP:
+        return value.clone()
     if value.shape != param.shape:
-        return value.clone()  # a step count: torch keeps it on the CPU
+        raise CheckpointError(
+            f"optimizer state: {key} of {name!r} has the shape {tuple(value.shape)}, the parameter "
+            f"{tuple(param.shape)}; resume with its own network"
+        )
     return torch.empty_like(param).copy_(value)  # keeps the parameter's memory format, and with it the bits

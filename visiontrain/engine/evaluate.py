@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -31,26 +32,36 @@ def evaluate(
         The evaluator's metrics, and the loss parts, each Σ total / Σ normalizer over the split: what they are does
         not depend on how the split was cut into batches.
     """
-    was_training = model.training
-    model.eval()
     sums: dict[str, tuple[Tensor, Tensor]] = {}
     floors: dict[str, float] = {}
-    for host_batch in batches:
-        if not len(host_batch):
-            continue
-        batch = host_batch.to(device)
-        with precision.autocast():
-            outputs = model(batch.images)
-        losses = criterion(outputs, batch)
-        for loss in [losses] if isinstance(losses, LossSum) else losses:
-            for name, part in (loss.parts or {loss.name: loss.total}).items():
-                total, normalizer = sums.get(name, (torch.zeros(()), torch.zeros(())))
-                sums[name] = (total + part.double().cpu(), normalizer + loss.normalizer.double().cpu())
-                floors[name] = loss.floor
-        evaluator.add(decoder(outputs), batch)
-    model.train(was_training)
+    with _evaluating(model):
+        for host_batch in batches:
+            if not len(host_batch):
+                continue
+            batch = host_batch.to(device)
+            with precision.autocast():
+                outputs = model(batch.images)
+            losses = criterion(outputs, batch)
+            for loss in [losses] if isinstance(losses, LossSum) else losses:
+                for name, part in (loss.parts or {loss.name: loss.total}).items():
+                    total, normalizer = sums.get(name, (torch.zeros(()), torch.zeros(())))
+                    sums[name] = (total + part.cpu().double(), normalizer + loss.normalizer.cpu().double())
+                    floors[name] = loss.floor
+            evaluator.add(decoder(outputs), batch)
     means = {name: (total / n.clamp(min=floors[name])).item() for name, (total, n) in sums.items()}
     return evaluator.compute(), means
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and afterwards each module's own: frozen parts of a network in training stay as they were."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, is_training in modes:
+            module.training = is_training
 
 
 @torch.inference_mode()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from visiontrain.engine.precision import Precision
 from visiontrain.engine.schedule import Rates, Schedule
 from visiontrain.engine.transaction import LoadedWindow, Transaction
-from visiontrain.engine.window import GradientWindow, WindowReport
+from visiontrain.engine.window import GradientWindow, Share, WindowReport
 from visiontrain.plan import Plan, Window
 from visiontrain.protocols import Criterion
 from visiontrain.sample import Batch
@@ -45,6 +46,8 @@ class RunState:
     """Epochs finished."""
     updates: int = 0
     images: int = 0
+    skipped: int = 0
+    """Windows that were left out, because of a loss or gradient that is not finite or of images that cannot be read."""
     seconds: float = 0.0
     best: float | None = None
     best_epoch: int = 0
@@ -83,7 +86,7 @@ class Training:
     """Whether the epoch (from 1) is one to validate."""
     ranking: str
     patience: int
-    """Validated epochs without a better one after which the run ends; 0 never ends it early."""
+    """Epochs since the best one after which the run ends, once the next is validated; 0 never ends it early."""
     on_window: Callable[[Window, WindowReport, RunState, Rates], None]
     on_epoch: Callable[[EpochEnd], None]
     """Logs and saves."""
@@ -101,15 +104,18 @@ def fit(training: Training, state: RunState) -> RunState:
         if report.applied:
             run.average.update(run.network)
             state.updates += 1
+        else:
+            state.skipped += 1
         state.window, state.images = window.planned.index + 1, window.planned.stop
         log.add(report, rates, window.t_data)
         run.on_window(window.planned, report, state, rates)
         closed = run.plan.last_epoch_closed_by(window.planned)
         if closed is not None:
-            for end in _finish_epochs(run, state, log, closed + 1):
+            ends = list(_finish_epochs(run, state, log, closed + 1))
+            for end in ends:
                 run.on_epoch(end)
             log = _EpochLog(run.clock)
-            if _is_out_of_patience(run, state):
+            if any(end.metrics is not None for end in ends) and _is_out_of_patience(run, state):
                 break
     return state
 
@@ -136,7 +142,7 @@ class _EpochLog:
         self.started = clock()
         self.t_data = 0.0
         self.rates = Rates(0.0, 0.0, 0.0)
-        self._sums: dict[str, tuple[Tensor, Tensor]] = {}
+        self._shares: dict[str, Share] = {}
 
     def add(self, report: WindowReport, rates: Rates, t_data: float) -> None:
         self.rates = rates
@@ -144,30 +150,31 @@ class _EpochLog:
         if not report.applied:
             return
         for name, share in report.shares.items():
-            total, normalizer = self._sums.get(name, (0.0, 0.0))
-            self._sums[name] = (total + share.total, normalizer + share.normalizer)
+            self._shares[name] = self._shares[name] + share if name in self._shares else share
 
     def seconds(self) -> float:
         return self._clock() - self.started
 
     def losses(self) -> dict[str, float]:
         """Σ total / Σ normalizer over the epoch: independent of `batch` and `nbs`."""
-        return {name: (total / normalizer).item() for name, (total, normalizer) in self._sums.items()}
+        return {name: share.mean().item() for name, share in self._shares.items()}
 
 
 def _finish_epochs(run: Training, state: RunState, log: _EpochLog, last: int) -> Iterator[EpochEnd]:
-    """Validate after epoch `last` (from 1), and give the row of it and of those that the same window closed before."""
+    """Validate, and give the rows of the epochs up to `last` (from 1) that one window closed: they share a network."""
     t_train = log.seconds()
-    is_validated = run.validate is not None and run.validates(last)
-    metrics, val_losses = (None, {})
-    if run.validate is not None and is_validated:
-        metrics, val_losses = run.validate(run.average.model, last)
+    epochs = range(state.epoch + 1, last + 1)
+    validated = [epoch for epoch in epochs if run.validates(epoch)] if run.validate is not None else []
+    metrics: Mapping[str, Any] | None = None
+    val_losses: dict[str, float] = {}
+    if run.validate is not None and validated:
+        metrics, val_losses = run.validate(run.average.model, validated[-1])
     t_val = log.seconds() - t_train
     state.seconds += log.seconds()
     train_losses = log.losses()
-    for epoch in range(state.epoch + 1, last + 1):
+    for epoch in epochs:
         state.epoch = epoch
-        is_last = epoch == last
+        is_validated = epoch in validated
         row: dict[str, float | int | None] = {
             "epoch": epoch,
             "time": state.seconds,
@@ -181,11 +188,11 @@ def _finish_epochs(run: Training, state: RunState, log: _EpochLog, last: int) ->
             "t_step": t_train - log.t_data,
             "t_val": t_val,
         }
-        if metrics is not None and is_last:
+        if metrics is not None and is_validated:
             row |= {f"val/{name}": value for name, value in val_losses.items()}
             row |= {name: float(value) for name, value in metrics.items() if name.startswith("metrics/")}
-        is_best = is_last and _rank(run, state, metrics, epoch)
-        yield EpochEnd(replace(state), row, metrics if is_last else None, is_best)
+        is_best = _rank(run, state, metrics if is_validated else None, epoch)
+        yield EpochEnd(replace(state), row, metrics if is_validated else None, is_best)
 
 
 def _rank(run: Training, state: RunState, metrics: Mapping[str, Any] | None, epoch: int) -> bool:
@@ -196,13 +203,15 @@ def _rank(run: Training, state: RunState, metrics: Mapping[str, Any] | None, epo
     if metrics is None:
         return False
     score = float(metrics[run.ranking])
-    if score != score:  # no ground truth to score on: the last is as good as any
-        score = -1.0
-    if state.best is None or score > state.best or score == -1.0:
-        state.best, state.best_epoch = score, epoch
-        return True
-    return False
+    if math.isnan(score):  # no ground truth to score on: the last is as good as any
+        is_best = state.best is None
+    else:
+        is_best = state.best is None or score > state.best
+        state.best = score if is_best else state.best
+    if is_best:
+        state.best_epoch = epoch
+    return is_best
 
 
 def _is_out_of_patience(run: Training, state: RunState) -> bool:
-    return run.validate is not None and 0 < run.patience <= state.epoch - state.best_epoch
+    return 0 < run.patience <= state.epoch - state.best_epoch

@@ -11,6 +11,8 @@ import torch
 # Processor flags of units that multiply bfloat16 natively; without one, bf16 autocast is slower than fp32.
 NATIVE_BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 
+CUDA_WITH_BF16 = (8, 0)  # compute capability of the first generation with such units
+
 
 @dataclass(frozen=True)
 class Precision:
@@ -40,14 +42,17 @@ def choose_precision(amp: str, device: torch.device) -> Precision:
     """
     name = {"False": "fp32", "fp16": "fp16", "bf16": "bf16"}.get(amp)
     if name is None:
-        has_bf16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else has_native_bf16()
-        if device.type == "cuda":
-            name = "bf16" if has_bf16 else "fp16"
-        else:
-            name = "bf16" if has_bf16 or amp == "True" else "fp32"
+        is_native = cuda_has_bf16(device) if device.type == "cuda" else has_native_bf16()
+        otherwise = "fp32" if amp == "auto" else "fp16" if device.type == "cuda" else "bf16"
+        name = "bf16" if is_native else otherwise
     dtype = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}[name]
-    scaler = torch.amp.GradScaler(device.type) if name == "fp16" and device.type == "cuda" else None
+    scaler = torch.amp.GradScaler(device.type) if name == "fp16" else None
     return Precision(name, device.type, dtype, scaler)
+
+
+def cuda_has_bf16(device: torch.device) -> bool:
+    """Whether a GPU multiplies bfloat16 itself; torch's own answer counts emulation too, which is slow."""
+    return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= CUDA_WITH_BF16
 
 
 def has_native_bf16() -> bool:

@@ -48,7 +48,7 @@ class Transaction:
         """Apply `step` to the window, on smaller micro-batches where it must be.
 
         Raises:
-            ConfigError: If a single image does not fit.
+            ConfigError: If a single image does not fit, or the optimizer's own step.
         """
         while True:
             try:
@@ -56,13 +56,20 @@ class Transaction:
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
+                if self._gradients.is_applying:  # some weights may have moved; smaller micro-batches would not help
+                    raise ConfigError(
+                        "memory: the optimizer's own step does not fit; choose a smaller model, or optimizer=SGD, "
+                        "which keeps the least"
+                    ) from error
             # Outside the handler, so that the traceback no longer holds the failed pass's tensors.
             self._gradients.rollback()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            if self.batch == 1:
+            # A window of few images may never have held as many at once as it was allowed to.
+            largest = min(self.batch, max(window.planned.sizes))
+            if largest == 1:
                 raise ConfigError("memory: a single image does not fit; lower imgsz or choose a smaller model")
-            self.batch = -(-self.batch // 2)
+            self.batch = -(-largest // 2)
             self._warn(
                 f"out of memory: window {window.planned.index} is replayed with micro-batches of at most {self.batch}; "
                 "its images and the update stay the same"

@@ -27,19 +27,28 @@ from torch.optim import Optimizer
 from visiontrain.losses.sums import LossSum
 
 BARE_TENSOR = (
-    "the criterion returned a bare tensor: a mean cannot be added up over micro-batches that hold different numbers of "
-    "targets; return LossSum(total, normalizer), or LossSum.from_mean(loss, count) with the count that it was divided by"
+    "the criterion returned a bare tensor: means cannot be added up over micro-batches that hold different numbers of "
+    "targets; return LossSum(total, normalizer), or LossSum.from_mean(loss, count) with the count it was divided by"
 )
 
 
 @dataclass(frozen=True)
 class Share:
-    """A named share of the loss over a window: its mean is `total / normalizer`."""
+    """A named share of the loss over one window or several: shares are added up first, and divided once."""
 
     total: Tensor
     """() float64."""
     normalizer: Tensor
     """() float64."""
+    floor: float = 0.0
+    """The least that the normalizer counts as, of one window or of several."""
+
+    def __add__(self, other: Share) -> Share:
+        return Share(self.total + other.total, self.normalizer + other.normalizer, self.floor)
+
+    def mean(self) -> Tensor:
+        """() float64; nan where nothing counted."""
+        return self.total / self.normalizer.clamp(min=self.floor)
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,8 @@ class WindowReport:
     shares: Mapping[str, Share]
     """By the names of the criterion's parts."""
     normalizer: Tensor
-    """() float64: what the window's sum was divided by; of the first branch where there are several."""
+    """() float64: summed over the window and all processes, before the floor; of the first branch where there are
+    several."""
     grad_norm: Tensor
     """() float: norm of the whole gradient before clipping."""
     reason: str = ""
@@ -59,7 +69,7 @@ class WindowReport:
 
     def losses(self) -> dict[str, float]:
         """The mean of every part over the window; waits for the device."""
-        return {name: (share.total / share.normalizer).item() for name, share in self.shares.items()}
+        return {name: share.mean().item() for name, share in self.shares.items()}
 
 
 @dataclass
@@ -97,8 +107,16 @@ class GradientWindow:
         self.scaler = scaler
         self.clip = clip
         self.gain = gain
-        self._owners: dict[str, list[Tensor]] | None = None  # branch → its parameters, where there are several
-        self._reset()
+        self.is_applying = False
+        """Whether the optimizer's own step has begun: from then on the window cannot be rolled back."""
+        self._owners: dict[Tensor, str] = {}  # parameter → its branch, where there are several
+        # The open window:
+        self._is_unscaled = False
+        self._branches: dict[str, _Branch] = {}
+        self._reference: float | None = None
+        self._planned_images: int | None = None
+        self._num_images = 0
+        self._before: _NetworkState | None = None
 
     def open(self, num_images: int | None = None) -> None:
         """Open a window of `num_images` planned images. Called by the first micro-batch where nobody did.
@@ -130,15 +148,20 @@ class GradientWindow:
 
         Raises:
             TypeError: If it is a bare tensor, whose normalizer nobody knows.
-            ValueError: If a parameter is reached from two branches with different normalizers.
+            ValueError: If a parameter is reached from two branches, or if the branches are not those of the micro-batch
+                before.
         """
-        if isinstance(losses, Tensor):
-            raise TypeError(BARE_TENSOR)
-        branches = [losses] if isinstance(losses, LossSum) else list(losses)
+        branches = _as_branches(losses)
+        if self._branches and [branch.name for branch in branches] != list(self._branches):
+            raise ValueError(
+                f"the loss branches of a micro-batch are {[branch.name for branch in branches]}, those before it were "
+                f"{list(self._branches)}; return the same in every micro-batch, with sums of 0 where one has no targets"
+            )
         if self._reference is None:
             self._reference = _power_of_two(branches[0].scale_hint * (self._planned_images or 1))
-        if len(branches) > 1 and self._owners is None:
-            self._owners = _parameters_of_branches(branches)
+        if len(branches) > 1:
+            # In every micro-batch: a branch without targets may reach fewer parameters than it does with some.
+            _note_owners_(self._owners, branches)
         total = torch.stack([branch.total for branch in branches]).sum() / self._reference
         (self.scaler.scale(total) if self.scaler is not None else total).backward()
         for branch in branches:
@@ -152,6 +175,7 @@ class GradientWindow:
         world = self._reduce()
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
+            self._is_unscaled = True
         params = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
         self._scale(params, world)
         norm = torch.nn.utils.clip_grad_norm_(params, math.inf if self.clip is None else self.clip)
@@ -169,6 +193,8 @@ class GradientWindow:
 
     def rollback(self) -> None:
         """Drop the open window: no gradient, running statistic or random number of it remains."""
+        if self.scaler is not None and self._is_unscaled:
+            self.scaler.update(self.scaler.get_scale())  # the same scale; else unscale_ would refuse the replay
         self._restore()
         self.optimizer.zero_grad(set_to_none=True)
         self._reset()
@@ -202,7 +228,7 @@ class GradientWindow:
         """The one division of the window. DDP has averaged over `world` processes; this undoes it."""
         assert self._reference is not None
         for name, branch in self._branches.items():
-            owned = params if self._owners is None else [p for p in self._owners[name] if p.grad is not None]
+            owned = params if len(self._branches) == 1 else self._owned_by(name, params)
             factor = self.gain * self._reference * world / branch.normalizer.clamp(min=branch.floor)
             by_dtype: dict[torch.dtype, list[Tensor]] = {}
             for param in owned:
@@ -211,12 +237,22 @@ class GradientWindow:
             for dtype, grads in by_dtype.items():
                 torch._foreach_mul_(grads, factor.to(dtype))
 
+    def _owned_by(self, name: str, params: list[Tensor]) -> list[Tensor]:
+        orphan = next((param for param in params if param not in self._owners), None)
+        if orphan is not None:
+            raise ValueError(
+                f"a parameter of shape {tuple(orphan.shape)} has a gradient that comes from none of the loss branches "
+                f"{list(self._branches)}; run backward by add() alone, or let the branches share one LossSum"
+            )
+        return [param for param in params if self._owners[param] == name]
+
     def _why_not(self, norm: Tensor) -> str:
         """Why the window may not be applied, or nothing. The one place where a window waits for the device."""
         branches = self._branches.values()
         is_finite = torch.isfinite(torch.stack([branch.total for branch in branches])).all()
         has_targets = torch.stack([branch.normalizer.clamp(min=branch.floor) > 0 for branch in branches]).all()
-        finite_loss, targets, finite_gradient = torch.stack([is_finite, has_targets, torch.isfinite(norm)]).tolist()
+        finite_norm = torch.isfinite(norm).to(is_finite.device)
+        finite_loss, targets, finite_gradient = torch.stack([is_finite, has_targets, finite_norm]).tolist()
         if not finite_loss:
             return "the loss is not finite"
         if not targets:
@@ -224,6 +260,7 @@ class GradientWindow:
         return "" if finite_gradient else "the gradient is not finite"
 
     def _apply(self) -> None:
+        self.is_applying = True
         if self.scaler is not None:
             self.scaler.step(self.optimizer)
         else:
@@ -231,7 +268,7 @@ class GradientWindow:
 
     def _report(self, norm: Tensor, reason: str) -> WindowReport:
         shares = {
-            name: Share(part, branch.normalizer.clamp(min=branch.floor))
+            name: Share(part, branch.normalizer, branch.floor)
             for branch in self._branches.values()
             for name, part in branch.parts.items()
         }
@@ -248,11 +285,12 @@ class GradientWindow:
             self._before.restore()
 
     def _reset(self) -> None:
-        self._branches: dict[str, _Branch] = {}
-        self._reference: float | None = None
-        self._planned_images: int | None = None
+        self.is_applying = self._is_unscaled = False
+        self._branches = {}
+        self._reference = None
+        self._planned_images = None
         self._num_images = 0
-        self._before: _NetworkState | None = None
+        self._before = None
 
 
 class _NetworkState:
@@ -261,7 +299,8 @@ class _NetworkState:
     def __init__(self, model: nn.Module) -> None:
         self._buffers = list(model.buffers())
         self._values = [buffer.clone() for buffer in self._buffers]
-        self._devices = sorted({buffer.get_device() for buffer in self._buffers if buffer.is_cuda})
+        tensors = [*model.parameters(), *self._buffers]
+        self._devices = sorted({tensor.get_device() for tensor in tensors if tensor.is_cuda})
         self._random = torch.get_rng_state()
         self._cuda_random = [torch.cuda.get_rng_state(device) for device in self._devices]
 
@@ -279,22 +318,26 @@ def _power_of_two(value: float) -> float:
     return 2.0 ** round(math.log2(value))
 
 
-def _parameters_of_branches(branches: Sequence[LossSum]) -> dict[str, list[Tensor]]:
-    """The parameters behind each branch, found in the graph; each must belong to one alone."""
-    if len({branch.name for branch in branches}) < len(branches):
-        raise ValueError(f"loss branches need different names; got {[branch.name for branch in branches]}")
-    owners: dict[str, list[Tensor]] = {}
-    owner_of: dict[Tensor, str] = {}
+def _as_branches(losses: LossSum | Sequence[LossSum]) -> list[LossSum]:
+    branches = [losses] if isinstance(losses, LossSum | Tensor) else list(losses)
+    if not all(isinstance(branch, LossSum) for branch in branches):
+        raise TypeError(BARE_TENSOR)
+    names = [branch.name for branch in branches]
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"a criterion returns one LossSum, or several of different names; got {names}")
+    return branches
+
+
+def _note_owners_(owners: dict[Tensor, str], branches: Sequence[LossSum]) -> None:
+    """Note the parameters behind each branch, found in the graph; each must belong to one alone."""
     for branch in branches:
-        owners[branch.name] = leaves = _leaves(branch.total)
-        for leaf in leaves:
-            first = owner_of.setdefault(leaf, branch.name)
+        for leaf in _leaves(branch.total):
+            first = owners.setdefault(leaf, branch.name)
             if first != branch.name:
                 raise ValueError(
                     f"a parameter of shape {tuple(leaf.shape)} is reached from the loss branches {first!r} and "
                     f"{branch.name!r}, which have different normalizers; let them share one LossSum, or detach one"
                 )
-    return owners
 
 
 def _leaves(total: Tensor) -> list[Tensor]:

@@ -76,9 +76,14 @@ def _warnings(plan: Plan) -> list[str]:
             f"lower nbs to {plan.num_images} or less"
         )
     if plan.batch <= SMALL_FOR_BATCH_NORM:
-        texts.append(f"BatchNorm sees micro-batches of {plan.batch}: its statistics will be rough; raise batch if memory allows")
+        texts.append(
+            f"BatchNorm sees micro-batches of {plan.batch}: its statistics will be rough; raise batch if memory allows"
+        )
     if plan.batch > plan.nbs:
-        texts.append(f"batch {plan.batch} is larger than nbs {plan.nbs}: every update sees {plan.full_window} images; lower batch or raise nbs")
+        texts.append(
+            f"batch {plan.batch} is larger than nbs {plan.nbs}: every update sees {plan.full_window} images; "
+            "lower batch or raise nbs"
+        )
     if plan.weight_decay_factor != 1:
         texts.append(
             f"a full window holds {plan.full_window} images, not nbs = {plan.nbs}: weight decay is multiplied by "
@@ -118,7 +123,11 @@ def plan_lines(config: Config, recipe: Recipe) -> list[str]:
 def optimizer_line(recipe: Recipe) -> str:
     """Optimizer, its rates, and the weight decay with why it is not what was asked."""
     choice, plan = recipe.optimizer, recipe.plan
-    factor = "" if plan.weight_decay_factor == 1 else f" (× {plan.weight_decay_factor:g}: {plan.full_window} images of nbs {plan.nbs})"
+    factor = (
+        ""
+        if plan.weight_decay_factor == 1
+        else f" (× {plan.weight_decay_factor:g}: {plan.full_window} images of nbs {plan.nbs})"
+    )
     why = f" (auto: {choice.reason})" if choice.reason else ""
     return (
         f"optimizer {choice.name}{why}: lr0 {recipe.schedule.lr0:g}, momentum {choice.momentum:g}, "

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 import yaml
-from torch import nn
 
 from visiontrain.config.schema import Config
 from visiontrain.engine.checkpoint import load_checkpoint
@@ -23,7 +22,8 @@ from visiontrain.engine.optimizer import OptimizerChoice, choose_optimizer
 from visiontrain.engine.schedule import Schedule, lr_factor
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.models.info import model_info
-from visiontrain.plan import Plan, plan_run
+from visiontrain.models.network import Network
+from visiontrain.plan import Plan, Tail, plan_run
 from visiontrain.protocols import Task
 from visiontrain.sample import DataSet, Records
 from visiontrain.tasks import TASKS
@@ -36,7 +36,7 @@ CLASSES_OF_A_FRESH_NETWORK = 80  # COCO's, by which networks are compared
 class LoadedModel:
     """A network with what is known of it."""
 
-    network: nn.Module
+    network: Network
     names: tuple[str, ...]
     args: dict[str, Any]
     """Arguments of the run that made the weights; empty for a fresh network."""
@@ -85,7 +85,7 @@ def _fraction_of(records: Records, fraction: float, seed: int) -> Records:
     return Records([records[int(index)] for index in chosen])
 
 
-def fresh_network(config: Config, task: Task, names: tuple[str, ...]) -> nn.Module:
+def fresh_network(config: Config, task: Task, names: tuple[str, ...]) -> Network:
     """An untrained network whose weights are a function of the seed; torch's own random state is left as it was."""
     spec = config.model or task.default_model
     if Path(spec).suffix in WEIGHTS_SUFFIXES:
@@ -107,7 +107,9 @@ def load_model(config: Config, task: Task) -> LoadedModel:
     """
     if config.model is None or Path(config.model).suffix not in WEIGHTS_SUFFIXES:
         named = "not given" if config.model is None else f"{config.model!r}, which is not a weights file"
-        raise ConfigError(f"model: is {named}; name trained weights, such as model=runs/{task.name}/train/weights/best.pt")
+        raise ConfigError(
+            f"model: is {named}; name trained weights, such as model=runs/{task.name}/train/weights/best.pt"
+        )
     checkpoint = load_checkpoint(Path(config.model))
     if checkpoint["task"] != task.name:
         raise ConfigError(f"model = {config.model!r}: is for {checkpoint['task']}, not for {task.name}")
@@ -116,10 +118,10 @@ def load_model(config: Config, task: Task) -> LoadedModel:
     return LoadedModel(network, tuple(checkpoint["names"]), dict(checkpoint["args"]))
 
 
-def place(network: nn.Module, setup: DeviceSetup) -> nn.Module:
+def place(network: Network, setup: DeviceSetup) -> Network:
     """The network on its device, with channels last in memory, which convolutions run fastest on."""
     torch.set_num_threads(setup.threads)
-    return network.to(setup.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+    return network.to(setup.device).to(memory_format=torch.channels_last)
 
 
 def device_of(config: Config) -> DeviceSetup:
@@ -127,7 +129,7 @@ def device_of(config: Config) -> DeviceSetup:
     return choose_device(config.device, workers=None if config.workers == "auto" else int(config.workers))
 
 
-def check_image_size(config: Config, network: nn.Module) -> None:
+def check_image_size(config: Config, network: Network) -> None:
     """Raises ConfigError unless `imgsz` is a multiple of the network's largest stride."""
     stride, size = max(network.strides), config.imgsz
     assert size is not None
@@ -155,7 +157,7 @@ def decide_recipe(config: Config, task: Task, num_images: int) -> Recipe:
         nbs=config.nbs,
         epochs=config.epochs,
         warmup_epochs=config.warmup_epochs,
-        tail=config.tail,
+        tail=cast(Tail, config.tail),
     )
     choice = choose_optimizer(
         config.optimizer,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from visiontrain.config.schema import SETTINGS, Config
 from visiontrain.engine.checkpoint import load_checkpoint
@@ -16,6 +15,7 @@ from visiontrain.engine.device import DeviceSetup
 from visiontrain.engine.fit import RunState
 from visiontrain.engine.precision import Precision, choose_precision
 from visiontrain.errors import CheckpointError, ConfigError
+from visiontrain.models.network import Network
 from visiontrain.plan import Plan
 from visiontrain.protocols import Task
 from visiontrain.run.prepare import (
@@ -33,7 +33,10 @@ from visiontrain.sample import DataSet, Records
 
 # What may be typed anew when a run goes on: none of it changes what the weights mean.
 MAY_CHANGE = frozenset(
-    "resume epochs patience batch device workers val_interval save_period plots quiet amp cfg exist_ok".split()
+    (
+        *("resume", "cfg", "exist_ok", "quiet", "plots"),
+        *("epochs", "patience", "batch", "device", "workers", "amp", "val_interval", "save_period"),
+    )
 )
 
 
@@ -47,7 +50,7 @@ class Session:
     data: DataSet
     train: Records
     val: Records | None
-    network: nn.Module
+    network: Network
     setup: DeviceSetup
     precision: Precision
     recipe: Recipe
@@ -64,7 +67,8 @@ def open_session(config: Config) -> Session:
     Raises:
         UserError: If anything about it is wrong.
     """
-    checkpoint, changes = None, ()
+    checkpoint: Mapping[str, Any] | None = None
+    changes: tuple[str, ...] = ()
     if config.resume:
         checkpoint = load_checkpoint(_last_of(config))
         config, changes = _resumed(config, checkpoint)
@@ -137,7 +141,9 @@ def _last_of(config: Config) -> Path:
     if path.is_dir():
         path = path / "weights" / "last.pt"
     if not path.is_file():
-        raise ConfigError(f"resume = {config.resume!r}: {path} does not exist; name a run folder or its weights/last.pt")
+        raise ConfigError(
+            f"resume = {config.resume!r}: {path} does not exist; name a run folder or its weights/last.pt"
+        )
     return path
 
 
@@ -165,7 +171,7 @@ def _resumed(config: Config, checkpoint: Mapping[str, Any]) -> tuple[Config, tup
     return Config(**{**values, **typed, "origins": origins}), lines
 
 
-def _rebuilt(task: Task, checkpoint: Mapping[str, Any]) -> nn.Module:
+def _rebuilt(task: Task, checkpoint: Mapping[str, Any]) -> Network:
     network = task.network(checkpoint["network"], tuple(checkpoint["names"]))
     network.load_state_dict(checkpoint["model"])
     return network
@@ -198,4 +204,8 @@ def versions() -> dict[str, str]:
 
     import visiontrain
 
-    return {"visiontrain": visiontrain.__version__, "torch": str(torch.__version__), "torchvision": torchvision.__version__}
+    return {
+        "visiontrain": visiontrain.__version__,
+        "torch": str(torch.__version__),
+        "torchvision": torchvision.__version__,
+    }

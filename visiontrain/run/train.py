@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import deterministic
 
 from visiontrain.config.schema import Config
 from visiontrain.data.dataset import EvalDataset, TrainDataset
@@ -32,6 +33,7 @@ from visiontrain.engine.transaction import Transaction
 from visiontrain.engine.window import GradientWindow, WindowReport
 from visiontrain.folders import make_run_folder
 from visiontrain.loggers import LOGGERS, LogTarget
+from visiontrain.loggers.csv import CsvLogger
 from visiontrain.plan import Window
 from visiontrain.protocols import Logger
 from visiontrain.report.curves import plot_results
@@ -104,14 +106,18 @@ def _columns(session: Session) -> tuple[str, ...]:
 def _global_settings(session: Session) -> Iterator[None]:
     """What torch keeps for the whole process, set for the run and put back after it."""
     threads, was_deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    fills = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     config = session.config
     if config.deterministic:
         torch.use_deterministic_algorithms(True, warn_only=not config.is_typed("deterministic"))
+        # Filling fresh memory costs a quarter of the time, and matters only to code that reads what it never wrote.
+        deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(was_deterministic)
+        deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -121,6 +127,8 @@ def _loggers(session: Session, folder: Path) -> Iterator[list[Logger]]:
     results = folder / "results.csv"
     if session.checkpoint is None:
         results.unlink(missing_ok=True)  # only with exist_ok: this is a new run
+    else:
+        CsvLogger(results, target.columns).truncate_after(session.state.epoch)
     loggers = [LOGGERS[name](target) for name in LOGGER_NAMES]
     try:
         yield loggers
@@ -235,12 +243,13 @@ class _Run:
 
     def _validate(self, network: nn.Module) -> tuple[Mapping[str, Any], dict[str, float]]:
         session, config = self.session, self.session.config
-        assert session.val is not None and self.val_loader is not None
+        assert session.val is not None
+        assert self.val_loader is not None
         return evaluate(
             network,
             self.val_loader,
-            criterion=session.task.criterion(network, config),
-            decoder=session.task.scoring_decoder(network, config),
+            criterion=session.task.criterion(self.network, config),
+            decoder=session.task.scoring_decoder(self.network, config),
             evaluator=session.task.evaluator(session.val, session.data.names, config),
             precision=session.precision,
             device=session.setup.device,
@@ -310,10 +319,6 @@ class _Run:
         if self.session.precision.scaler is not None and checkpoint["scaler"] is not None:
             self.session.precision.scaler.load_state_dict(checkpoint["scaler"])
         torch.set_rng_state(checkpoint["random"])
-        for logger in self.loggers:
-            truncate = getattr(logger, "truncate_after", None)
-            if truncate is not None:
-                truncate(self.session.state.epoch)
 
     def _finish(self, state: RunState) -> TrainResult:
         """Score best.pt as it lies on the disk, draw, and write the results."""
@@ -354,7 +359,7 @@ class _Run:
         closing = [f"best epoch {state.best_epoch} of {state.epoch}; {state.updates} updates; results in {self.folder}"]
         if session.config.plots:
             closing.append(f"pictures: {', '.join(sorted(path.name for path in self.folder.glob('*.[jp][pn]g')))}")
-        self._log("end", {"lines": closing, "table": metrics or None})
+        self._log("end", {"lines": closing, "table": session.task.table(metrics) if metrics else None})
         return replace(result, metrics=metrics)
 
     def _compare(self, stored: Mapping[str, float], measured: Mapping[str, Any]) -> None:
@@ -369,4 +374,3 @@ class _Run:
     def _log(self, event: str, values: Mapping[str, Any]) -> None:
         for logger in self.loggers:
             logger.log(event, values)
-

@@ -14,7 +14,6 @@ from visiontrain.engine.evaluate import evaluate
 from visiontrain.engine.precision import choose_precision
 from visiontrain.errors import ConfigError
 from visiontrain.folders import make_run_folder
-from visiontrain.loggers.tables import metrics_table
 from visiontrain.run.files import as_json, write_json
 from visiontrain.run.pictures import draw_predictions
 from visiontrain.run.prepare import (
@@ -104,7 +103,9 @@ def val_run(config: Config) -> ValResult:
     if config.json:
         print(as_json(numbers))
     elif not config.quiet:
-        print("\n".join([*data.messages, metrics_table(metrics), f"{config.split} split of {config.data}; run {folder}"]))
+        print(
+            "\n".join([*data.messages, task.table(metrics), f"{config.split} split of {config.data}; run {folder}"])
+        )
     return ValResult(metrics, losses, folder)
 
 
@@ -113,4 +114,3 @@ def with_training_args(config: Config, loaded: LoadedModel, keys: tuple[str, ...
     values = loaded.args.get("values", {})
     taken = {key: values[key] for key in keys if key in values and not config.is_typed(key)}
     return config.decide(**taken)
-

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from visiontrain.config.schema import Config
 from visiontrain.data.collate import collate_detection
@@ -16,10 +16,12 @@ from visiontrain.data.formats import read_data_set
 from visiontrain.data.transforms.letterbox import Letterbox
 from visiontrain.data.transforms.train import AugmentSettings, TrainTransform
 from visiontrain.decode import decode_detections
+from visiontrain.loggers.tables import metrics_table
 from visiontrain.losses.detection import DetectionCriterion
 from visiontrain.metrics.detection import DetectionEvaluator
 from visiontrain.models.build import build_network
 from visiontrain.models.heads import DetectionOutputs, decode_boxes
+from visiontrain.models.network import Network
 from visiontrain.plan import Plan
 from visiontrain.protocols import Criterion, Decoder, Evaluator, Task, Transform
 from visiontrain.sample import DataSet, Records
@@ -64,24 +66,24 @@ def _train_transform(config: Config) -> Transform:
     return TrainTransform(settings, config.seed)
 
 
-def _letterbox(config: Config, network: nn.Module) -> Letterbox:
+def _letterbox(config: Config, network: Network) -> Letterbox:
     assert config.imgsz is not None
     return Letterbox(config.imgsz, max(network.strides))
 
 
-def _network(spec: str | Mapping[str, Any], names: tuple[str, ...]) -> nn.Module:
+def _network(spec: str | Mapping[str, Any], names: tuple[str, ...]) -> Network:
     return build_network(spec, names)
 
 
-def _criterion(network: nn.Module, config: Config) -> Criterion:
+def _criterion(network: Network, config: Config) -> Criterion:
     return DetectionCriterion(box=config.box, cls=config.cls, dfl=config.dfl)
 
 
-def _scoring_decoder(network: nn.Module, config: Config) -> Decoder:
+def _scoring_decoder(network: Network, config: Config) -> Decoder:
     return _decoder_of(config, SCORING_CONF, multi_label=True)
 
 
-def _decoder(network: nn.Module, config: Config) -> Decoder:
+def _decoder(network: Network, config: Config) -> Decoder:
     return _decoder_of(config, VISIBLE_CONF, multi_label=False)
 
 
@@ -128,6 +130,7 @@ DETECT = Task(
     metric_columns=("metrics/precision(B)", "metrics/recall(B)", "metrics/mAP50(B)", "metrics/mAP50-95(B)"),
     ranking="metrics/mAP50-95(B)",
     gain=_gain,
+    table=metrics_table,
     default_model="det-n",
     default_imgsz=640,
     default_data="shapes",

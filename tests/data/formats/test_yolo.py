@@ -180,7 +180,7 @@ def test_a_missing_source_shows_what_is_there(tiny_yolo):
         read_data_set(path.parent / "bccd.yaml")
     with pytest.raises(DataError, match="not a data set of a known format"):
         read_data_set(path.parent / "images")
-    with pytest.raises(DataError, match="holds no data.yaml"):
+    with pytest.raises(DataError, match=r"holds no data\.yaml"):
         read_data_set(path.parent / "images", data_format="yolo")
     with pytest.raises(ConfigError, match="data_format = 'voc2' is unknown; choose one of yolo"):
         read_data_set(path, data_format="voc2")

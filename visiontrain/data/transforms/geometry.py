@@ -21,6 +21,8 @@ Image = NDArray[np.uint8]
 
 FILL = 114
 """The grey of padding: about the mean of natural images."""
+LEVEL = 1e-12
+"""A slope below this is that of a level line."""
 MAX_SHRINK = 2.0
 """Bilinear interpolation reads 2 × 2 pixels: it aliases when it shrinks by more."""
 
@@ -168,9 +170,11 @@ def _warp_freely(tile: Tile, canvas: Image) -> Matrix:
     from_corner = translation(-left, -top) @ matrix
     mask = _covered(from_corner, width, height, right - left, bottom - top)
     to_center = translation(-0.5, -0.5) @ from_corner @ translation(0.5, 0.5)  # OpenCV counts from pixel centers
-    warped = cv2.warpPerspective(
-        image, to_center, (right - left, bottom - top), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
-    )
+    size, flags, border = (right - left, bottom - top), cv2.INTER_LINEAR, cv2.BORDER_REPLICATE
+    if to_center[2, 0] == to_center[2, 1] == 0.0:  # no perspective
+        warped = cv2.warpAffine(image, to_center[:2] / to_center[2, 2], size, flags=flags, borderMode=border)
+    else:
+        warped = cv2.warpPerspective(image, to_center, size, flags=flags, borderMode=border)
     cv2.copyTo(warped, mask, canvas[top:bottom, left:right])
     return tile.matrix
 
@@ -180,7 +184,7 @@ def _reduce_to_shrink(tile: Tile) -> Tile:
     shrink = 1 / max(1e-6, math.sqrt(abs(float(np.linalg.det(tile.matrix[:2, :2])))) / abs(float(tile.matrix[2, 2])))
     if shrink <= MAX_SHRINK:
         return tile
-    factor = math.ceil(shrink / MAX_SHRINK)
+    factor = math.floor(shrink)  # leaves less than 2
     height, width = tile.image.shape[:2]
     new_height, new_width = max(1, height // factor), max(1, width // factor)
     image = np.asarray(cv2.resize(tile.image, (new_width, new_height), interpolation=cv2.INTER_AREA), np.uint8)
@@ -199,11 +203,22 @@ def _hull(matrix: Matrix, width: int, height: int, target_width: int, target_hei
 
 
 def _covered(matrix: Matrix, width: int, height: int, target_width: int, target_height: int) -> Image:
-    """(target_height, target_width) uint8, 1 where a pixel's center comes from inside the image."""
-    inverse = np.linalg.inv(matrix)
-    x = np.arange(target_width) + 0.5
-    y = np.arange(target_height)[:, None] + 0.5
-    source_x, source_y, depth = (row[0] * x + (row[1] * y + row[2]) for row in inverse)
-    inside = (depth > 0) & (source_x >= 0) & (source_x < width * depth)
-    inside &= (source_y >= 0) & (source_y < height * depth)
-    return inside.astype(np.uint8)
+    """(target_height, target_width) uint8, 1 where a pixel's center comes from inside the image.
+
+    The moved image is convex, so it covers one stretch of each row. Its four edges are straight lines
+    `a · x + b · y + c = 0`, also in perspective; two tiles that share an edge divide the pixels on it between them.
+    """
+    x, y, depth = np.linalg.inv(matrix)
+    middles = np.arange(target_height) + 0.5
+    first, last = np.zeros(target_height), np.full(target_height, float(target_width))
+    for a, b, c in (x, width * depth - x, y, height * depth - y):  # each at least 0 inside
+        rest = b * middles + c
+        if abs(a) < LEVEL:
+            last[rest < 0] = 0.0
+        elif a > 0:
+            first = np.maximum(first, np.ceil(-rest / a - 0.5))
+        else:
+            last = np.minimum(last, np.ceil(-rest / a - 0.5))
+    columns = np.arange(target_width)
+    inside = (columns >= first[:, None]) & (columns < last[:, None])
+    return inside.view(np.uint8)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+from PIL import Image
+
+from visiontrain.data.formats.files import Remarks, find_images, folder_listing, read_sizes
+
+
+def test_images_are_found_in_all_subfolders_in_order_whatever_the_case_of_their_suffix(tmp_path):
+    for name in ("b/2.JPG", "a/1.png", "a/deep/3.WebP", "a/1.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = find_images(tmp_path, Remarks())
+    assert [path.relative_to(tmp_path).as_posix() for path in found] == ["a/1.png", "a/deep/3.WebP", "b/2.JPG"]
+
+
+def test_a_circle_of_links_ends(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.png").touch()
+    try:
+        (tmp_path / "a" / "back").symlink_to(tmp_path, target_is_directory=True)
+    except OSError:
+        pytest.skip("links are not allowed here")
+    assert len(find_images(tmp_path, Remarks())) == 1
+
+
+def test_sizes_come_in_the_order_of_the_paths_and_none_where_unreadable(tmp_path):
+    paths = [tmp_path / f"{place}.png" for place in range(20)]
+    for place, path in enumerate(paths):
+        Image.new("RGB", (place + 1, 2)).save(path)
+    paths[7].write_bytes(b"")
+    remarks = Remarks()
+    assert read_sizes(paths, remarks) == [(2, place + 1) if place != 7 else None for place in range(20)]
+    (line,) = remarks.lines("train")
+    assert line.startswith("train: 1 images that cannot be read, left out: ")
+
+
+def test_a_listing_climbs_to_the_first_folder_that_exists(tmp_path):
+    (tmp_path / "there").mkdir()
+    assert folder_listing(tmp_path) == f"{tmp_path} holds there/"
+    assert folder_listing(tmp_path / "there") == f"{tmp_path / 'there'} is empty"
+    gone = tmp_path / "gone" / "deeper"
+    assert folder_listing(gone) == f"{gone} does not exist either; {tmp_path} holds there/"

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from visiontrain.data.dataset import EvalDataset, ImageStore, TrainDataset, UnreadableImage
+from visiontrain.data.formats import read_data_set
+from visiontrain.data.transforms.letterbox import Letterbox
+from visiontrain.data.transforms.train import AugmentSettings, TrainTransform
+from visiontrain.sample import Sample, SampleKey
+
+SETTINGS = AugmentSettings(imgsz=32, mosaic_until_epoch=9)
+
+
+@pytest.fixture
+def records(tiny_yolo):
+    return read_data_set(tiny_yolo(6)).splits["train"]
+
+
+def train_set(records, **options):
+    return TrainDataset(records, TrainTransform(SETTINGS, 0), seed=0, imgsz=32, **options)
+
+
+def test_a_loaded_image_is_reduced_to_the_size_of_training_and_read_only(records):
+    image = train_set(records).load(0)
+    assert image.shape == (32, 32, 3)
+    with pytest.raises(ValueError, match="read-only"):
+        image[0] = 0
+
+
+def test_samples_do_not_depend_on_how_many_images_are_kept(records):
+    keys = [SampleKey(epoch, index, index) for epoch in range(2) for index in range(6)]
+    large, small = train_set(records), train_set(records, store_bytes=1)
+    for key in keys:
+        np.testing.assert_array_equal(large[key].image, small[key].image)
+
+
+def test_a_data_set_survives_pickling_without_its_images(records):
+    dataset = train_set(records)
+    first = dataset[SampleKey(0, 0, 0)]
+    data = pickle.dumps(dataset)
+    assert len(data) < 10_000
+    np.testing.assert_array_equal(pickle.loads(data)[SampleKey(0, 0, 0)].image, first.image)
+
+
+def test_an_image_that_became_unreadable_is_marked_and_spares_its_neighbors(records):
+    records[2].path.write_bytes(b"gone bad")
+    dataset = train_set(records)
+    samples = [dataset[SampleKey(0, index, index)] for index in range(6)]
+    assert [type(sample) for sample in samples] == [Sample, Sample, UnreadableImage, Sample, Sample, Sample]
+    assert samples[2].path == str(records[2].path)
+    assert "damaged" in samples[2].reason
+    evaluated = EvalDataset(records, Letterbox(32, 32))
+    assert isinstance(evaluated[2], UnreadableImage)
+    assert isinstance(evaluated[3], Sample)
+
+
+def test_evaluation_sees_each_image_whole_with_all_its_boxes(records):
+    dataset = EvalDataset(records, Letterbox(96, 32))
+    assert len(dataset) == 6
+    sample = dataset[4]
+    assert sample.image.shape == (96, 96, 3)
+    np.testing.assert_allclose(sample.boxes, records[4].boxes * 96, rtol=1e-5)
+    assert sample.index == 4
+
+
+def test_the_store_drops_what_was_not_used_for_longest_and_keeps_the_latest():
+    store = ImageStore(200)
+    images = [np.zeros(100, np.uint8) for _ in range(3)]
+    store.put(0, images[0])
+    store.put(1, images[1])
+    assert store.get(0) is images[0]
+    store.put(2, images[2])
+    assert store.get(1) is None
+    assert store.get(0) is images[0]
+    store.put(3, np.zeros(500, np.uint8))
+    assert store.get(3) is not None
+    assert store.get(0) is None

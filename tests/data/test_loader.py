@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import hashlib
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from visiontrain.data.collate import collate_detection
+from visiontrain.data.dataset import EvalDataset, TrainDataset
+from visiontrain.data.formats import read_data_set
+from visiontrain.data.loader import EvalLoader, TrainLoader
+from visiontrain.data.transforms.letterbox import Letterbox
+from visiontrain.data.transforms.train import AugmentSettings, TrainTransform
+from visiontrain.plan import plan_run
+
+NUM_IMAGES, EPOCHS = 11, 2
+
+
+@pytest.fixture
+def records(tiny_yolo):
+    return read_data_set(tiny_yolo(NUM_IMAGES)).splits["train"]
+
+
+@pytest.fixture
+def loader_of(records):
+    def make(*, batch=4, workers=0):
+        transform = TrainTransform(AugmentSettings(imgsz=64, mosaic_until_epoch=1, mixup=0.3), 5)
+        plan = plan_run(num_images=NUM_IMAGES, batch=batch, nbs=8, epochs=EPOCHS)
+        dataset = TrainDataset(records, transform, seed=5, imgsz=64)
+        return TrainLoader(dataset, plan, collate_detection, seed=5, workers=workers)
+
+    return make
+
+
+def fingerprints(batches):
+    """A hash of each image with its targets, in order."""
+    found = []
+    for batch in batches:
+        for row, index in enumerate(batch.indices):
+            kept = batch.targets["classes"][row] >= 0
+            parts = (batch.images[row], batch.targets["boxes"][row][kept], batch.targets["classes"][row][kept])
+            content = b"".join(part.contiguous().numpy().tobytes() for part in parts)
+            found.append((index, hashlib.sha256(content).hexdigest()))
+    return found
+
+
+def run_of(loader, first_window=0):
+    return fingerprints(batch for window in loader.windows(first_window) for batch in window)
+
+
+def test_samples_are_the_same_for_any_number_of_workers_and_any_batch(loader_of):
+    expected = run_of(loader_of())
+    assert len(expected) == NUM_IMAGES * EPOCHS
+    assert len({print_ for _, print_ in expected}) == NUM_IMAGES * EPOCHS
+    assert run_of(loader_of(batch=1)) == expected
+    assert run_of(loader_of(batch=8)) == expected
+    assert run_of(loader_of(workers=2)) == expected
+
+
+def test_every_image_comes_exactly_once_in_every_epoch(loader_of):
+    indices = [index for index, _ in run_of(loader_of())]
+    for epoch in range(EPOCHS):
+        assert sorted(indices[epoch * NUM_IMAGES : (epoch + 1) * NUM_IMAGES]) == list(range(NUM_IMAGES))
+
+
+def test_a_run_taken_up_at_a_later_window_is_the_rest_of_the_run(loader_of):
+    loader = loader_of()
+    whole = [fingerprints(window) for window in loader.windows()]
+    for first in range(len(whole)):
+        assert [fingerprints(window) for window in loader.windows(first)] == whole[first:]
+
+
+def test_windows_are_those_of_the_plan_and_their_last_micro_batch_says_so(loader_of):
+    for window in loader_of().windows():
+        batches = list(window)
+        assert tuple(len(batch) for batch in batches) == window.planned.sizes
+        assert [batch.is_last for batch in batches] == [False] * (len(batches) - 1) + [True]
+        assert window.t_data > 0
+
+
+def test_a_window_can_be_replayed_and_may_be_left_early(loader_of):
+    expected = run_of(loader_of())
+    found = []
+    for window in loader_of().windows():
+        next(iter(window))  # left after one micro-batch, as an error would
+        found += fingerprints(window)
+        assert [batch.indices for batch in window] == [batch.indices for batch in window]
+    assert found == expected
+
+
+def test_a_window_nobody_iterated_over_does_not_shift_the_next(loader_of):
+    expected = [fingerprints(window) for window in loader_of().windows()]
+    found = [fingerprints(window) if place % 2 else None for place, window in enumerate(loader_of().windows())]
+    assert found[1::2] == expected[1::2]
+
+
+def test_a_new_iteration_may_begin_before_the_old_one_ended(loader_of):
+    loader = loader_of()
+    expected = run_of(loader_of())
+    next(loader.windows())
+    assert run_of(loader) == expected
+    loader.close()
+
+
+def test_no_global_random_state_and_no_thread_count_is_touched(loader_of):
+    import random
+
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
+    threads = torch.get_num_threads(), cv2.getNumThreads()
+    run_of(loader_of())
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    assert np.array_equal(np.random.get_state()[1], states[2])
+    assert (torch.get_num_threads(), cv2.getNumThreads()) == threads
+
+
+@pytest.fixture
+def mixed_records(tmp_path):
+    """A split of seven images in three proportions."""
+    from PIL import Image
+
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+    for index, size in enumerate([(64, 48), (48, 64), (64, 64), (128, 96), (64, 48), (48, 64), (64, 48)]):
+        Image.new("RGB", size, (index * 30, 0, 0)).save(tmp_path / "images" / f"{index}.png")
+        (tmp_path / "labels" / f"{index}.txt").write_text("0 .5 .5 .5 .5\n")
+    (tmp_path / "data.yaml").write_text("train: images\nnames: [a]\n")
+    return read_data_set(tmp_path).splits["train"]
+
+
+def test_an_image_is_evaluated_with_the_same_pixels_in_any_batch(mixed_records):
+    dataset = EvalDataset(mixed_records, Letterbox(64, 16))
+    runs = [sorted(fingerprints(EvalLoader(dataset, collate_detection, batch=b, workers=0))) for b in (1, 2, 3, 7)]
+    assert [index for index, _ in runs[0]] == list(range(7))
+    assert all(run == runs[0] for run in runs)
+
+
+def test_batches_of_evaluation_hold_one_shape_and_come_again_in_the_same_order(mixed_records):
+    loader = EvalLoader(EvalDataset(mixed_records, Letterbox(64, 16)), collate_detection, batch=2, workers=0)
+    first, second = list(loader), list(loader)
+    assert fingerprints(first) == fingerprints(second)
+    assert {tuple(batch.images.shape[2:]) for batch in first} == {(48, 64), (64, 48), (64, 64)}
+    assert max(map(len, first)) == 2
+    assert loader.num_images == 7
+
+
+def test_workers_of_evaluation_serve_several_iterations(mixed_records):
+    dataset = EvalDataset(mixed_records, Letterbox(64, 16))
+    expected = fingerprints(EvalLoader(dataset, collate_detection, batch=2, workers=0))
+    loader = EvalLoader(dataset, collate_detection, batch=2, workers=1)
+    assert fingerprints(loader) == expected
+    assert fingerprints(loader) == expected
+    loader.close()
+
+
+def test_an_unreadable_image_keeps_its_place_with_no_weight(records, loader_of):
+    records[3].path.write_bytes(b"gone bad")
+    batches = [batch for window in loader_of().windows() for batch in window]
+    assert sum(len(batch.unreadable) for batch in batches) == EPOCHS
+    assert sum(map(len, batches)) == (NUM_IMAGES - 1) * EPOCHS
+    evaluated = list(EvalLoader(EvalDataset(records, Letterbox(64, 32)), collate_detection, batch=4, workers=0))
+    assert [path for batch in evaluated for path in batch.unreadable] == [str(records[3].path)]
