@@ -10,7 +10,6 @@ import hashlib
 import io
 import os
 import pickle
-import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from torch.optim import Optimizer
 from visiontrain.errors import CheckpointError
 
 FORMAT = 1
+ZIP_START = b"PK\x03\x04"
 DIGEST_PREFIX = b"sha256:"
 _COMMENT_LENGTH = len(DIGEST_PREFIX) + 64  # the digest in hexadecimal
 PLAIN = (str, int, float, bool, type(None))
@@ -99,12 +99,15 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _check_digest(path: Path, archive: bytes) -> None:
-    if not zipfile.is_zipfile(io.BytesIO(archive)):
-        raise CheckpointError(f"{path}: is not a checkpoint, or it was cut short; name a weights file such as best.pt")
+    if not archive.startswith(ZIP_START):
+        raise CheckpointError(f"{path}: is not a checkpoint; name a weights file such as best.pt")
     end = len(archive) - _COMMENT_LENGTH
     length, comment = archive[end - 2 : end], archive[end:]
     if not comment.startswith(DIGEST_PREFIX) or int.from_bytes(length, "little") != _COMMENT_LENGTH:
-        raise CheckpointError(f"{path}: carries no digest; name a best.pt or last.pt that this program wrote")
+        raise CheckpointError(
+            f"{path}: carries no digest at its end: it was cut short, or another program wrote it; "
+            "name a best.pt or last.pt of this program"
+        )
     if hashlib.sha256(memoryview(archive)[: end - 2]).hexdigest().encode() != comment[len(DIGEST_PREFIX) :]:
         raise CheckpointError(
             f"{path}: is damaged (its digest does not fit); use another copy or an earlier checkpoint"

@@ -112,7 +112,7 @@ def orthogonalize(matrix: Tensor) -> Tensor:
     five steps do not raise that far.
 
     Args:
-        matrix: (R, S) float. On CUDA the iteration runs in bfloat16, which it was made for.
+        matrix: (R, S) float.
 
     Returns:
         (R, S) in the dtype given; zero for a zero matrix.
@@ -120,10 +120,17 @@ def orthogonalize(matrix: Tensor) -> Tensor:
     a, b, c = NEWTON_SCHULZ
     is_tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if is_tall else matrix
-    if x.is_cuda:
-        x = x.bfloat16()
     x = x / (x.norm() + 1e-7)
-    for _ in range(NEWTON_SCHULZ_STEPS):
-        gram = x @ x.T
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    # Every step multiplies x from the left by a polynomial of x xᵀ, and such polynomials commute. So their product can
+    # be gathered among the small square matrices, and x itself is multiplied once: a kernel is many times as wide.
+    gram = x @ x.T
+    product = None
+    for step in range(NEWTON_SCHULZ_STEPS):
+        factor = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+        factor.diagonal().add_(a)
+        product = factor if product is None else factor @ product
+        if step < NEWTON_SCHULZ_STEPS - 1:
+            gram = factor @ gram @ factor
+    assert product is not None
+    x = product @ x
     return (x.T if is_tall else x).to(matrix.dtype)

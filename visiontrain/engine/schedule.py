@@ -45,8 +45,9 @@ class Schedule:
         warm = min(1.0, images / self.warmup_images) if self.warmup_images else 1.0
         return Rates(
             lr=lr * warm,
-            bias_lr=self.warmup_bias_lr + (lr - self.warmup_bias_lr) * warm,
-            momentum=self.warmup_momentum + (self.momentum - self.warmup_momentum) * warm,
+            # In this form the values after warmup are exactly those asked for, not those to rounding.
+            bias_lr=lr * warm + self.warmup_bias_lr * (1 - warm),
+            momentum=self.momentum * warm + self.warmup_momentum * (1 - warm),
         )
 
     def apply(self, optimizer: Optimizer, window: Window) -> Rates:

@@ -193,6 +193,7 @@ class GradientWindow:
 
     def rollback(self) -> None:
         """Drop the open window: no gradient, running statistic or random number of it remains."""
+        assert not self.is_applying, "the optimizer's step has begun: its weights cannot be brought back"
         if self.scaler is not None and self._is_unscaled:
             self.scaler.update(self.scaler.get_scale())  # the same scale; else unscale_ would refuse the replay
         self._restore()

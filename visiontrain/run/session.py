@@ -57,6 +57,8 @@ class Session:
     state: RunState
     checkpoint: Mapping[str, Any] | None
     """Of the run that goes on."""
+    folder: Path | None
+    """Of the run that goes on: where its checkpoint lies now, not where it was made."""
     changes: tuple[str, ...]
     """What differs from the run that goes on, and what was guessed or dropped, one line each."""
 
@@ -69,8 +71,11 @@ def open_session(config: Config) -> Session:
     """
     checkpoint: Mapping[str, Any] | None = None
     changes: tuple[str, ...] = ()
+    folder: Path | None = None
     if config.resume:
-        checkpoint = load_checkpoint(_last_of(config))
+        path = _last_of(config)
+        folder = path.resolve().parent.parent
+        checkpoint = load_checkpoint(path)
         config, changes = _resumed(config, checkpoint)
     task = task_of(config)
     config = with_bundled_data(config, task)
@@ -108,6 +113,7 @@ def open_session(config: Config) -> Session:
         recipe,
         state,
         checkpoint,
+        folder,
         changes + messages,
     )
 

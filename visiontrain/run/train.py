@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +83,8 @@ def train_run(config: Config) -> TrainResult:
 
 def _folder_of(session: Session) -> Path:
     config = session.config
-    if session.checkpoint is not None:
-        return Path(session.checkpoint["save_dir"])
+    if session.folder is not None:
+        return session.folder
     name = config.name or config.mode
     return make_run_folder(
         task=session.task.name, name=name, project=config.project, save_dir=config.save_dir, exist_ok=config.exist_ok
@@ -308,7 +308,6 @@ class _Run:
             "versions": versions(),
             "threads": session.setup.threads,
             "random": torch.get_rng_state(),
-            "save_dir": str(self.folder),
         }
 
     def _restore(self, checkpoint: Mapping[str, Any]) -> None:
@@ -356,11 +355,22 @@ class _Run:
                 "last": "weights/last.pt",
             },
         )
-        closing = [f"best epoch {state.best_epoch} of {state.epoch}; {state.updates} updates; results in {self.folder}"]
-        if session.config.plots:
-            closing.append(f"pictures: {', '.join(sorted(path.name for path in self.folder.glob('*.[jp][pn]g')))}")
-        self._log("end", {"lines": closing, "table": session.task.table(metrics) if metrics else None})
-        return replace(result, metrics=metrics)
+        self._log(
+            "end", {"lines": self._closing_lines(state), "table": session.task.table(metrics) if metrics else None}
+        )
+        return result
+
+    def _closing_lines(self, state: RunState) -> list[str]:
+        config = self.session.config
+        lines = [f"best epoch {state.best_epoch} of {state.epoch}, {state.updates} updates in {state.seconds:.0f} s"]
+        if state.epoch < config.epochs:
+            lines.append(
+                f"stopped before epoch {config.epochs}: {config.patience} epochs (patience) without a better one"
+            )
+        lines.append(f"results in {self.folder}")
+        if config.plots:
+            lines.append(f"pictures there: {', '.join(sorted(path.name for path in self.folder.glob('*.[jp][pn]g')))}")
+        return lines
 
     def _compare(self, stored: Mapping[str, float], measured: Mapping[str, Any]) -> None:
         ranking = self.session.task.ranking

@@ -103,9 +103,7 @@ def val_run(config: Config) -> ValResult:
     if config.json:
         print(as_json(numbers))
     elif not config.quiet:
-        print(
-            "\n".join([*data.messages, task.table(metrics), f"{config.split} split of {config.data}; run {folder}"])
-        )
+        print("\n".join([*data.messages, task.table(metrics), f"{config.split} split of {config.data}; run {folder}"]))
     return ValResult(metrics, losses, folder)
 
 

@@ -1,0 +1,79 @@
+"""What `visiontrain plan` says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from visiontrain.config.load import load_config
+from visiontrain.run.plan import plan
+
+
+@pytest.fixture
+def planned(tiny_yolo, capsys):
+    data = tiny_yolo(20, splits=("train",))
+
+    def run(**keys):
+        plan(load_config("plan", python={"data": str(data), "json": True, **keys}))
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("batch", "nbs", "accumulate", "factor"),
+    [(24, 64, 3, 72 / 64), (48, 64, 1, 0.75), (128, 64, 1, 2.0), (8, 64, 8, 1.0)],
+)
+def test_accumulate_and_the_decay_follow_the_rule(planned, batch, nbs, accumulate, factor):
+    document = planned(batch=batch, nbs=nbs, weight_decay=0.001)
+    assert document["accumulate"] == accumulate
+    assert document["weight_decay_factor"] == pytest.approx(factor)
+    assert document["weight_decay"] == pytest.approx(0.001 * factor)
+
+
+def test_windows_hold_every_image_and_are_cut_as_trained(planned):
+    document = planned(batch=2, nbs=8, epochs=4, warmup_epochs=1)
+    for span in document["windows"]:
+        assert sum(span["images"]) == 20
+        assert [sum(cuts) for cuts in span["micro_batches"]] == span["images"]
+    assert document["windows"][-1]["images"] == [8, 8, 4]
+    assert document["windows"][-1]["last_epoch"] == 4
+
+
+def test_five_points_of_the_schedule_end_at_the_last_rate(planned):
+    points = planned(batch=2, nbs=8, epochs=4, lr0=0.01, lrf=0.1, optimizer="SGD")["lr"]
+    assert len(points) == 5
+    assert points[0]["lr"] > 0
+    assert points[-1]["lr"] == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ({"epochs": 2}, "only"),
+        ({"nbs": 64}, "effective batch 20 of nbs 64"),
+        ({"batch": 1}, "BatchNorm sees micro-batches of 1"),
+        ({"batch": 128}, "batch 128 is larger than nbs 64"),
+        ({"batch": 24}, "weight decay is multiplied by 1.125"),
+    ],
+)
+def test_what_a_user_should_know_is_said(planned, keys, text):
+    assert any(text in warning for warning in planned(**keys)["warnings"])
+
+
+def test_a_typed_learning_rate_stays_with_the_automatic_optimizer(planned):
+    document = planned(batch=2, nbs=8, epochs=4, lr0=0.0001, lrf=1.0)
+    assert document["lr"][-1]["lr"] == pytest.approx(0.0001)
+
+
+def test_lr_scaling_moves_rate_and_decay_against_each_other(planned):
+    plain = planned(batch=24, nbs=64, lr0=0.01, lrf=1.0)
+    scaled = planned(batch=24, nbs=64, lr0=0.01, lrf=1.0, lr_scaling="linear")
+    assert scaled["lr"][-1]["lr"] == pytest.approx(plain["lr"][-1]["lr"] * 72 / 64)
+    assert scaled["weight_decay"] == pytest.approx(plain["weight_decay"] / (72 / 64))
+
+
+def test_the_table_names_the_batch(tiny_yolo, capsys):
+    plan(load_config("plan", python={"data": str(tiny_yolo(20)), "batch": 2, "nbs": 8, "epochs": 10}))
+    assert capsys.readouterr().out.startswith("batch 2 × accumulate 4 = 8 images per update, 3 updates per epoch, ")

@@ -1,0 +1,192 @@
+"""Whole runs: what they leave behind, that they repeat, and that they go on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+
+import pytest
+import torch
+import yaml
+
+from visiontrain.config.load import load_config
+from visiontrain.engine.checkpoint import load_checkpoint
+from visiontrain.errors import ConfigError, DataError
+from visiontrain.plan import plan_run
+from visiontrain.run.train import train_run
+from visiontrain.run.val import val_run
+
+HEADER = (
+    "epoch,time,updates,images,train/box_loss,train/cls_loss,train/dfl_loss,metrics/precision(B),metrics/recall(B),"
+    "metrics/mAP50(B),metrics/mAP50-95(B),val/box_loss,val/cls_loss,val/dfl_loss,lr/weight,lr/norm,lr/bias,"
+    "t_data,t_step,t_val"
+)
+
+
+def rows_of(folder):
+    with (folder / "results.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def assert_equal_weights(first, second, key):
+    a, b = load_checkpoint(first)[key], load_checkpoint(second)[key]
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def test_a_run_leaves_what_the_readme_says(run_training):
+    result = run_training(plots=True)
+    folder = result.save_dir
+    assert (folder / "results.csv").read_text(encoding="utf-8").splitlines()[0] == HEADER
+    for name in ("args.yaml", "plan.json", "results.json", "train.log", "results.png"):
+        assert (folder / name).stat().st_size > 0, name
+    for pattern in ("train_batch*.jpg", "val_batch*_pred.jpg", "val_batch*_labels.jpg"):
+        assert list(folder.glob(pattern)), pattern
+    assert result.best.is_file()
+    assert result.last.is_file()
+    assert set(result.metrics) == {name for name in HEADER.split(",") if name.startswith("metrics/")}
+
+
+def test_the_log_shows_exactly_the_plan(run_training):
+    result = run_training(epochs=3, warmup_epochs=1.0, tail="flush")
+    plan = plan_run(num_images=8, batch=2, nbs=4, epochs=3, warmup_epochs=1.0)
+    rows = rows_of(result.save_dir)
+    assert [int(row["updates"]) for row in rows] == list(plan.first_window[1:])
+    assert [int(row["images"]) for row in rows] == [8, 16, 24]
+    written = json.loads((result.save_dir / "plan.json").read_text(encoding="utf-8"))
+    sizes = [
+        tuple(span["images"]) for span in written["windows"] for _ in range(span["first_epoch"], span["last_epoch"] + 1)
+    ]
+    assert sizes == list(plan.window_sizes)
+    assert written["updates"] == plan.num_updates == result.updates
+    assert float(rows[-1]["lr/weight"]) == pytest.approx(written["lr"][-1]["lr"])
+
+
+def test_windows_that_cross_epochs_leave_a_row_for_every_epoch(run_training):
+    result = run_training(epochs=5, nbs=12, tail="carry", warmup_epochs=0)
+    rows = rows_of(result.save_dir)
+    assert [int(row["epoch"]) for row in rows] == [1, 2, 3, 4, 5]
+    assert [int(row["images"]) for row in rows] == [8, 16, 24, 32, 40]
+    # Images 8 to 11 of the run close epoch 1 and open epoch 2: one window of 12 ends behind both of their borders.
+    assert [int(row["updates"]) for row in rows] == [1, 2, 2, 3, 4]
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_one_others(run_training, tmp_path):
+    first = run_training(save_dir=str(tmp_path / "a"))
+    data = yaml.safe_load((first.save_dir / "args.yaml").read_text(encoding="utf-8"))["data"]
+    second = run_training(save_dir=str(tmp_path / "b"), data=data)
+    other = run_training(save_dir=str(tmp_path / "c"), data=data, seed=1)
+    for key in ("model", "ema"):
+        assert_equal_weights(first.last, second.last, key)
+    with pytest.raises(AssertionError):
+        assert_equal_weights(first.last, other.last, "model")
+
+
+def test_the_written_settings_repeat_the_run(run_training, tmp_path):
+    first = run_training(save_dir=str(tmp_path / "a"), mosaic=0.5, lr0=0.002)
+    keys = [f"cfg={first.save_dir / 'args.yaml'}", f"save_dir={tmp_path / 'b'}"]
+    second = train_run(load_config("train", command_line=keys))
+    assert_equal_weights(first.last, second.last, "model")
+
+
+def test_a_run_that_goes_on_ends_with_the_same_bits(run_training, tmp_path):
+    whole = run_training(epochs=4, save_period=1)
+    straight = tmp_path / "straight.pt"
+    shutil.copy(whole.last, straight)
+    rows = rows_of(whole.save_dir)
+
+    resumed = train_run(load_config("train", python={"resume": str(whole.save_dir / "weights" / "epoch2.pt")}))
+
+    assert resumed.save_dir == whole.save_dir
+    for key in ("model", "ema"):
+        assert_equal_weights(straight, resumed.last, key)
+    timing = {"time", "t_data", "t_step", "t_val"}
+    again = rows_of(resumed.save_dir)
+    assert [{k: v for k, v in row.items() if k not in timing} for row in again] == [
+        {k: v for k, v in row.items() if k not in timing} for row in rows
+    ]
+
+
+def test_a_finished_run_goes_on_only_with_more_epochs(run_training):
+    result = run_training()
+    with pytest.raises(ConfigError, match="finished its 2 epochs; type a larger epochs="):
+        train_run(load_config("train", python={"resume": str(result.save_dir)}))
+    longer = train_run(load_config("train", python={"resume": str(result.save_dir), "epochs": 3}))
+    assert [int(row["epoch"]) for row in rows_of(longer.save_dir)] == [1, 2, 3]
+
+
+def test_what_would_change_the_run_is_refused_when_it_goes_on(run_training):
+    result = run_training()
+    with pytest.raises(ConfigError) as caught:
+        train_run(load_config("train", python={"resume": str(result.last), "nbs": 8, "lr0": 0.1, "epochs": 9}))
+    assert [fault.split(" ")[0] for fault in caught.value.faults] == ["nbs", "lr0"]
+
+
+def test_val_finds_the_numbers_of_the_best_epoch(run_training, tmp_path):
+    result = run_training(epochs=3)
+    best = load_checkpoint(result.best)["metrics"]
+    found = val_run(
+        load_config(
+            "val", python={"model": str(result.best), "plots": False, "quiet": True, "save_dir": str(tmp_path / "v")}
+        )
+    )
+    for name, value in best.items():
+        assert found.metrics[name] == pytest.approx(value, abs=1e-6), name
+
+
+def test_without_validation_the_last_weights_are_the_best(run_training):
+    result = run_training(val=False)
+    assert result.metrics == {}
+    assert_equal_weights(result.best, result.last, "model")
+
+
+def test_validation_keeps_to_its_interval_and_the_last_epoch(run_training):
+    rows = rows_of(run_training(epochs=5, val_interval=2).save_dir)
+    assert [bool(row["metrics/mAP50(B)"]) for row in rows] == [False, True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "text"),
+    [
+        (
+            {"imgsz": 100},
+            ConfigError,
+            "imgsz = 100 is not a multiple of the network's largest stride, 32; use 96 or 128",
+        ),
+        ({"model": "det-q"}, ConfigError, "there is no network of that name"),
+        ({"model": "weights.pt"}, ConfigError, "training from weights is not part of this version"),
+        ({"data": "nowhere/data.yaml"}, DataError, "nowhere"),
+        ({"resume": "nowhere"}, ConfigError, "does not exist; name a run folder"),
+        ({"device": "7"}, ConfigError, "device = '7'"),
+    ],
+)
+def test_wrong_input_is_refused_before_anything_is_made(run_training, tmp_path, settings, error, text):
+    if "resume" in settings:
+        with pytest.raises(error, match=text):
+            train_run(load_config("train", python=settings))
+    else:
+        with pytest.raises(error, match=text):
+            run_training(**settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 4])
+def test_neither_workers_nor_batch_change_images_or_rates(run_training, tmp_path, batch):
+    """BatchNorm depends on the micro-batch, so the weights may differ; what is seen and how fast must not."""
+    first = run_training(save_dir=str(tmp_path / "a"), batch=2, workers=0, warmup_epochs=0)
+    data = load_checkpoint(first.last)["args"]["values"]["data"]
+    second = run_training(save_dir=str(tmp_path / "b"), batch=batch, workers=2, data=data, warmup_epochs=0)
+    for a, b in zip(rows_of(first.save_dir), rows_of(second.save_dir), strict=True):
+        for name in ("epoch", "updates", "images", "lr/weight", "lr/bias"):
+            assert a[name] == b[name], name
+
+
+@pytest.mark.slow
+def test_workers_do_not_change_a_bit(run_training, tmp_path):
+    first = run_training(save_dir=str(tmp_path / "a"), workers=0)
+    data = load_checkpoint(first.last)["args"]["values"]["data"]
+    second = run_training(save_dir=str(tmp_path / "b"), workers=2, data=data)
+    assert_equal_weights(first.last, second.last, "model")

@@ -1,0 +1,32 @@
+"""The facade."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from visiontrain import ConfigError, Model
+
+
+def test_training_leaves_the_model_with_the_best_weights(tiny_yolo, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = Model("det-n")
+    result = model.train(data=str(tiny_yolo(4)), epochs=1, imgsz=64, batch=2, nbs=4, quiet=True, plots=False)
+    assert result.save_dir == (tmp_path / "runs" / "detect" / "train").resolve()
+    assert model.model == str(result.best)
+    assert set(model.val(plots=False, quiet=True)) == set(result.metrics)
+
+
+def test_wrong_keys_are_refused_as_on_the_command_line():
+    with pytest.raises(ConfigError, match=r"epoch.*epochs"):
+        Model("det-n").train(epoch=3)
+
+
+def test_info_counts_the_network():
+    line = Model().info()
+    parameters = int(re.search(r"([\d,]+) parameters", line)[1].replace(",", ""))
+    gflops = float(re.search(r"([\d.]+) GFLOPs", line)[1])
+    assert line.startswith("det-n: ")
+    assert parameters <= 2_700_000
+    assert gflops <= 6.6
