@@ -49,8 +49,10 @@ def test_norms_and_biases_are_not_decayed_and_have_groups_of_their_own():
     network = Shared()
     groups = parameter_groups(network, weight_decay=0.1)
     assert {group["name"]: group["weight_decay"] for group in groups} == {
-        **{"weights": 0.1, "depthwise": 0.1},
-        **{"norms": 0.0, "biases": 0.0},
+        "weights": 0.1,
+        "depthwise": 0.1,
+        "norms": 0.0,
+        "biases": 0.0,
     }
     named = members(groups)
     assert set(named["norms"]) == {network.norm.weight, network.group_norm.weight, network.scale}
