@@ -31,16 +31,24 @@ Outline = NDArray[np.float64]
 NAMES = ("circle", "square", "triangle", "star")
 SPLITS = {"train": 512, "val": 128}
 SIZE = 128
+EPOCHS = 10
 SEED = 20240601
 OVERSAMPLING = 4
-LEAST_SIZE, MOST_SIZE = 12.0, 60.0
-MOST_OBJECTS = 6
-LEAST_VISIBLE = 0.6
+LEAST_SIZE, MOST_SIZE = 22.0, 64.0
+MOST_OBJECTS = 5
+LEAST_VISIBLE = 0.7
 """Share of a shape's area that stays in sight; with less of it in sight classes could not be told apart."""
 LEAST_SIDE = 9
 """Pixels of the shorter side of a box."""
 LEAST_CONTRAST = 90.0
 """Distance in RGB between a layer and what it is painted on."""
+HUES = {"circle": 0.0, "square": 0.33, "triangle": 0.61, "star": 0.14}
+"""The hue that most objects of a class are near, as a share of the color circle: red, green, blue, yellow. As with
+fruit or traffic signs, color tells most of the class; what color alone cannot tell is left to the shape."""
+HUE_SPREAD = 0.03
+LEAST_SATURATION, LEAST_VALUE = 0.6, 0.55
+ODD_COLORED = 0.04
+"""Share of objects that have any color."""
 TRIES = 60
 JPEG_QUALITY = 85
 
@@ -82,7 +90,7 @@ def draw_data_set(folder: Path, splits: dict[str, int] = SPLITS) -> None:
         "path: .\ntrain: images/train\nval: images/val\n"
         f"names:\n{names}"
         "# Used where nothing else is typed.\n"
-        f"suggested:\n  imgsz: {SIZE}\n  epochs: 30\n",
+        f"suggested:\n  imgsz: {SIZE}\n  epochs: {EPOCHS}\n",
     )
 
 
@@ -166,7 +174,8 @@ def _propose_layer(rng: Generator, canvas: Plane, layers: list[Layer]) -> Layer:
     outline = _OUTLINES[NAMES[label]](rng) * size / 2
     outline = outline @ _rotation(rng.uniform(0, 2 * np.pi)) + rng.uniform(0, SIZE, 2)
     coverage = _fill([outline])
-    return Layer(label, coverage, _area(outline), _contrasting_color(rng, canvas, layers, coverage))
+    colors = _any_colors(rng) if rng.random() < ODD_COLORED else _colors_near(rng, HUES[NAMES[label]])
+    return Layer(label, coverage, _area(outline), _contrasting_color(colors, canvas, layers, coverage))
 
 
 def _propose_clutter(rng: Generator, canvas: Plane, layers: list[Layer]) -> Layer:
@@ -180,7 +189,8 @@ def _propose_clutter(rng: Generator, canvas: Plane, layers: list[Layer]) -> Laye
         bar = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]]) * [length / 2, thickness / 2]
         parts = [bar] if kind == "bar" else [bar, bar[:, ::-1]]
         coverage = np.maximum.reduce([_fill([part @ turn + place]) for part in parts])
-    return Layer(None, coverage, float(coverage.sum()), _contrasting_color(rng, canvas, layers, coverage))
+    color = _contrasting_color(_any_colors(rng), canvas, layers, coverage)
+    return Layer(None, coverage, float(coverage.sum()), color)
 
 
 def _circle(rng: Generator | None = None) -> Outline:
@@ -239,7 +249,7 @@ def _fill(outlines: list[Outline]) -> Plane:
 
 def _draw_ground(rng: Generator) -> Plane:
     """(SIZE, SIZE, 3) BGR, 0 to 255: a gradient with soft blobs and fine lines."""
-    first = rng.uniform(30, 225, 3)
+    first = np.clip(rng.uniform(40, 215) + rng.normal(0, 22, 3), 20, 235)  # rather grey: objects are colorful
     second = np.clip(first + rng.normal(0, 30, 3), 20, 235)
     ramp = _ramp(rng)[..., None]
     ground = (first * (1 - ramp) + second * ramp).astype(np.float32)
@@ -256,12 +266,23 @@ def _draw_ground(rng: Generator) -> Plane:
     return np.clip(ground, 0, 255)
 
 
-def _contrasting_color(rng: Generator, canvas: Plane, layers: list[Layer], coverage: Plane) -> Plane:
-    """The most distant of a few colors from all that lies under or beside a layer, unless one is distant enough."""
+def _any_colors(rng: Generator) -> Plane:
+    """(24, 3) BGR."""
+    return rng.uniform(10, 245, (24, 3)).astype(np.float32)
+
+
+def _colors_near(rng: Generator, hue: float) -> Plane:
+    """(24, 3) BGR of about one hue, of any strength and brightness."""
+    hues = (hue + rng.normal(0, HUE_SPREAD, 24)) % 1 * 360
+    hsv = np.stack([hues, rng.uniform(LEAST_SATURATION, 1, 24), rng.uniform(LEAST_VALUE, 1, 24)], axis=1)
+    return cv2.cvtColor(hsv[None].astype(np.float32), cv2.COLOR_HSV2BGR)[0] * np.float32(255)
+
+
+def _contrasting_color(colors: Plane, canvas: Plane, layers: list[Layer], coverage: Plane) -> Plane:
+    """The first of `colors` that is distant enough from all that lies under or beside a layer, or the most distant."""
     near = cv2.dilate(coverage, np.ones((5, 5), np.uint8)) > 0
     grounds = [canvas[near].mean(axis=0)] if near.any() else []
     grounds += [layer.color for layer in layers if (layer.coverage[near] >= 0.5).any()]
-    colors = rng.uniform(10, 245, (24, 3)).astype(np.float32)
     if not grounds:
         return colors[0]
     distances = np.linalg.norm(colors[:, None] - np.stack(grounds)[None], axis=2).min(axis=1)

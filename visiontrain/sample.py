@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+from visiontrain.plan import cut_evenly
 
 if TYPE_CHECKING:
     import torch
@@ -149,18 +152,19 @@ class Batch:
         )
 
     def split(self, most: int) -> list[Batch]:
-        """Cut into parts of at most `most` images; only the last part may be the last of its window."""
-        starts = range(0, len(self), most)
+        """Cut into the fewest parts of at most `most` images, of nearly equal size; only the last may end a window."""
+        sizes = cut_evenly(len(self), -(-len(self) // most))
+        starts = list(accumulate(sizes[:-1], initial=0))
         return [
             Batch(
-                images=self.images[start : start + most],
-                targets={name: tensor[start : start + most] for name, tensor in self.targets.items()},
-                paths=self.paths[start : start + most],
-                indices=self.indices[start : start + most],
-                original_sizes=self.original_sizes[start : start + most],
-                matrices=self.matrices[start : start + most],
+                images=self.images[start : start + size],
+                targets={name: tensor[start : start + size] for name, tensor in self.targets.items()},
+                paths=self.paths[start : start + size],
+                indices=self.indices[start : start + size],
+                original_sizes=self.original_sizes[start : start + size],
+                matrices=self.matrices[start : start + size],
                 is_last=self.is_last and start == starts[-1],
                 unreadable=self.unreadable if start == 0 else (),
             )
-            for start in starts
+            for start, size in zip(starts, sizes, strict=True)
         ]

@@ -41,7 +41,7 @@ class Transaction:
     def __init__(self, gradients: GradientWindow, *, batch: int, warn: Callable[[str], None]) -> None:
         self.batch = batch
         """Most images at once, as far as it is known to fit."""
-        self._gradients = gradients
+        self.gradients = gradients
         self._warn = warn
 
     def run(self, window: LoadedWindow, step: Step) -> WindowReport:
@@ -56,13 +56,13 @@ class Transaction:
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                if self._gradients.is_applying:  # some weights may have moved; smaller micro-batches would not help
+                if self.gradients.is_applying:  # some weights may have moved; smaller micro-batches would not help
                     raise ConfigError(
                         "memory: the optimizer's own step does not fit; choose a smaller model, or optimizer=SGD, "
                         "which keeps the least"
                     ) from error
             # Outside the handler, so that the traceback no longer holds the failed pass's tensors.
-            self._gradients.rollback()
+            self.gradients.rollback()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             # A window of few images may never have held as many at once as it was allowed to.

@@ -16,7 +16,7 @@ from torch.utils import deterministic
 
 from visiontrain.config.schema import Config
 from visiontrain.data.dataset import EvalDataset, TrainDataset
-from visiontrain.data.loader import EvalLoader, TrainLoader
+from visiontrain.data.loader import EvalLoader, LoadedWindow, TrainLoader
 from visiontrain.engine.checkpoint import (
     load_checkpoint,
     optimizer_state,
@@ -31,6 +31,7 @@ from visiontrain.engine.optimizer import build_optimizer
 from visiontrain.engine.schedule import Rates
 from visiontrain.engine.transaction import Transaction
 from visiontrain.engine.window import GradientWindow, WindowReport
+from visiontrain.errors import DataError
 from visiontrain.folders import make_run_folder
 from visiontrain.loggers import LOGGERS, LogTarget
 from visiontrain.loggers.csv import CsvLogger
@@ -48,6 +49,8 @@ LOGGER_NAMES = ("console", "csv", "file")
 SECONDS_BETWEEN_WINDOW_LOGS = 0.1
 REPRODUCED = 1e-6
 """How far the final score of best.pt may be from the one that made it the best."""
+MOST_UNREADABLE = 0.01
+"""Share of the training images that may turn out unreadable before training stops."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,15 @@ class _Run:
         self.dataset = self._train_dataset()
         self.loader = self._train_loader()
         self.val_loader = self._val_loader()
-        self.metrics: Mapping[str, Any] | None = None
+        gradients = GradientWindow(
+            self.optimizer,
+            model=self.network,
+            scaler=session.precision.scaler,
+            clip=session.config.clip or None,
+            gain=session.task.gain(session.recipe.plan),
+        )
+        self.transaction = Transaction(gradients, batch=session.config.batch, warn=self._warn)
+        self._unreadable: set[str] = set()
         self._last_window_log = -math.inf
         if session.checkpoint is not None:
             self._restore(session.checkpoint)
@@ -215,24 +226,17 @@ class _Run:
 
     def _training(self) -> Training:
         session, config = self.session, self.session.config
-        gradients = GradientWindow(
-            self.optimizer,
-            model=self.network,
-            scaler=session.precision.scaler,
-            clip=config.clip or None,
-            gain=session.task.gain(session.recipe.plan),
-        )
         return Training(
             network=self.network,
             average=self.average,
-            gradients=gradients,
-            transaction=Transaction(gradients, batch=config.batch, warn=self._warn),
+            gradients=self.transaction.gradients,
+            transaction=self.transaction,
             schedule=session.recipe.schedule,
             criterion=session.task.criterion(self.network, config),
             precision=session.precision,
             device=session.setup.device,
             plan=session.recipe.plan,
-            windows=self.loader.windows,
+            windows=self._windows,
             validate=None if self.val_loader is None else lambda network, epoch: self._validate(network),
             validates=lambda epoch: epoch % config.val_interval == 0 or epoch == config.epochs,
             ranking=session.task.ranking,
@@ -254,6 +258,20 @@ class _Run:
             precision=session.precision,
             device=session.setup.device,
         )
+
+    def _windows(self, first_window: int) -> Iterator[LoadedWindow]:
+        """The loader's windows, each looked through for unreadable images when it has been trained on."""
+        for window in self.loader.windows(first_window):
+            yield window
+            for path in (path for batch in window for path in batch.unreadable):
+                if path not in self._unreadable:
+                    self._unreadable.add(path)
+                    self._warn(f"{path}: cannot be read; it is left out of its window")
+            if len(self._unreadable) > MOST_UNREADABLE * len(self.session.train):
+                raise DataError(
+                    f"{self.session.config.data}: {len(self._unreadable)} of {len(self.session.train)} training images "
+                    f"cannot be read, more than {MOST_UNREADABLE:.0%}; mend them (train.log names them) and resume"
+                )
 
     def _on_window(self, planned: Window, report: WindowReport, state: RunState, rates: Rates) -> None:
         if not report.applied:
@@ -279,8 +297,6 @@ class _Run:
 
     def _on_epoch(self, end: EpochEnd) -> None:
         self._log("epoch", end.row)
-        if end.metrics is not None:
-            self.metrics = end.metrics
         values = self._checkpoint(end)
         save_checkpoint(self.last, values)
         if end.is_best:
@@ -301,6 +317,7 @@ class _Run:
             "optimizer": optimizer_state(self.optimizer, self.network),
             "scaler": None if scaler is None else scaler.state_dict(),
             "plan": state_values(end.state),
+            "micro_batch": self.transaction.batch,
             "metrics": {name: float(value) for name, value in (end.metrics or {}).items()},
             "args": stored_args(session.config),
             "names": list(session.data.names),
@@ -315,6 +332,8 @@ class _Run:
         if checkpoint["ema"] is not None:
             self.average.model.load_state_dict(checkpoint["ema"])
         self.average.updates = checkpoint["ema_updates"]
+        if checkpoint["args"]["values"]["batch"] == self.session.config.batch:  # else another one was typed just now
+            self.transaction.batch = checkpoint["micro_batch"]
         if self.session.precision.scaler is not None and checkpoint["scaler"] is not None:
             self.session.precision.scaler.load_state_dict(checkpoint["scaler"])
         torch.set_rng_state(checkpoint["random"])
@@ -349,6 +368,8 @@ class _Run:
                 "best_epoch": state.best_epoch,
                 "epochs": state.epoch,
                 "updates": state.updates,
+                "skipped_windows": state.skipped,
+                "unreadable_images": sorted(self._unreadable),
                 "images": state.images,
                 "seconds": state.seconds,
                 "best": "weights/best.pt",
