@@ -38,7 +38,7 @@ def test_pictures_and_a_table_come_with_it(trained, tmp_path, capsys):
 def test_another_split_can_be_scored(trained, tmp_path):
     found = val_run(settings(trained, tmp_path, split="train", plots=False, quiet=True))
     assert found.metrics.images == 8
-    with pytest.raises(DataError, match="there is no 'test' split"):
+    with pytest.raises(DataError, match="names no images for test"):
         val_run(settings(trained, tmp_path, split="test"))
 
 

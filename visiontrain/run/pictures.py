@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from visiontrain.data.dataset import TrainDataset
 from visiontrain.data.loader import EvalLoader
 from visiontrain.data.sampler import keys_of
 from visiontrain.engine.evaluate import predict_batches
 from visiontrain.engine.precision import Precision
-from visiontrain.models.network import Network
 from visiontrain.protocols import Decoder
 from visiontrain.report.mosaic import draw_batch
 from visiontrain.run.session import Session
@@ -37,7 +37,7 @@ def draw_train_batches(session: Session, dataset: TrainDataset, folder: Path) ->
 
 
 def draw_predictions(
-    network: Network,
+    network: nn.Module,
     loader: EvalLoader,
     folder: Path,
     *,

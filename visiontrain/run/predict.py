@@ -12,13 +12,12 @@ from visiontrain.data.images import IMAGE_SUFFIXES, read_image
 from visiontrain.engine.device import DeviceSetup
 from visiontrain.engine.precision import choose_precision
 from visiontrain.errors import ConfigError
-from visiontrain.folders import make_run_folder
 from visiontrain.predict.predictor import Predictor
 from visiontrain.predict.results import Results
 from visiontrain.predict.sources import Source, open_source
 from visiontrain.predict.writer import ResultWriter
 from visiontrain.protocols import Task
-from visiontrain.run.prepare import LoadedModel, check_image_size, device_of, load_model, place, task_of
+from visiontrain.run.prepare import LoadedModel, check_image_size, device_of, load_model, make_folder, place, task_of
 from visiontrain.run.val import with_training_args
 
 
@@ -32,7 +31,7 @@ def predict(config: Config) -> None:
     writer: ResultWriter | None = None
     for number, results in enumerate(predictor(source), start=1):
         if writer is None or folder is None:  # only now is it sure that something can be read
-            folder = _folder_of(config)
+            folder = make_folder(config)
             writer = _writer_of(config, folder)
         writer.write(results)
         if not config.quiet:
@@ -80,16 +79,6 @@ def _check_classes(config: Config, names: tuple[str, ...]) -> None:
     unknown = [index for index in config.classes or () if index >= len(names)]
     if unknown:
         raise ConfigError(f"classes: {unknown} are no classes of the model; it has 0 to {len(names) - 1}")
-
-
-def _folder_of(config: Config) -> Path:
-    return make_run_folder(
-        task=config.task,
-        name=config.name or "predict",
-        project=config.project,
-        save_dir=config.save_dir,
-        exist_ok=config.exist_ok,
-    ).resolve()
 
 
 def _writer_of(config: Config, folder: Path) -> ResultWriter:

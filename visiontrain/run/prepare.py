@@ -21,6 +21,7 @@ from visiontrain.engine.device import DeviceSetup, choose_device
 from visiontrain.engine.optimizer import OptimizerChoice, choose_optimizer
 from visiontrain.engine.schedule import Schedule, lr_factor
 from visiontrain.errors import ConfigError, DataError
+from visiontrain.folders import make_run_folder
 from visiontrain.models.info import model_info
 from visiontrain.models.network import Network
 from visiontrain.plan import Plan, Tail, plan_run
@@ -185,6 +186,17 @@ def _warmup_momentum(config: Config, choice: OptimizerChoice) -> float:
     """The momentum that warmup starts from; a default above the momentum itself would make it fall."""
     typed = config.is_typed("warmup_momentum")
     return config.warmup_momentum if typed else min(config.warmup_momentum, choice.momentum)
+
+
+def make_folder(config: Config) -> Path:
+    """Make the run folder that `config` asks for; its path is absolute."""
+    return make_run_folder(
+        task=config.task,
+        name=config.name or config.mode,
+        project=config.project,
+        save_dir=config.save_dir,
+        exist_ok=config.exist_ok,
+    ).resolve()
 
 
 def task_of(config: Config) -> Task:

@@ -8,24 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from visiontrain.config.schema import Config
-from visiontrain.data.dataset import EvalDataset
-from visiontrain.data.loader import EvalLoader
-from visiontrain.engine.evaluate import evaluate
 from visiontrain.engine.precision import choose_precision
 from visiontrain.errors import ConfigError
-from visiontrain.folders import make_run_folder
 from visiontrain.run.files import as_json, write_json
-from visiontrain.run.pictures import draw_predictions
 from visiontrain.run.prepare import (
     LoadedModel,
     check_image_size,
     device_of,
     load_model,
+    make_folder,
     place,
     read_data,
     split_of,
     task_of,
 )
+from visiontrain.run.score import open_scorer
 
 # Arguments of training that scoring takes over where they are not typed, so that it finds the same numbers.
 TAKEN_OVER = ("data", "data_format", "imgsz", "batch", "single_cls", "iou", "max_det", "amp")
@@ -66,38 +63,17 @@ def val_run(config: Config) -> ValResult:
     check_image_size(config, loaded.network)
     setup = device_of(config)
     precision = choose_precision(str(config.amp), setup.device)
-    folder = make_run_folder(
-        task=task.name,
-        name=config.name or "val",
-        project=config.project,
-        save_dir=config.save_dir,
-        exist_ok=config.exist_ok,
-    ).resolve()
+    folder = make_folder(config)
     network = place(loaded.network, setup)
-    dataset = EvalDataset(records, task.val_transform(config, network))
-    loader = EvalLoader(dataset, task.collate, batch=config.batch, workers=setup.workers)
+    scorer = open_scorer(
+        config, task, network=network, records=records, names=data.names, setup=setup, precision=precision
+    )
     try:
-        metrics, losses = evaluate(
-            network,
-            loader,
-            criterion=task.criterion(network, config),
-            decoder=task.scoring_decoder(network, config),
-            evaluator=task.evaluator(records, data.names, config),
-            precision=precision,
-            device=setup.device,
-        )
+        metrics, losses = scorer.score(network)
         if config.plots:
-            draw_predictions(
-                network,
-                loader,
-                folder,
-                decoder=task.decoder(network, config),
-                names=data.names,
-                precision=precision,
-                device=setup.device,
-            )
+            scorer.draw(network, folder)
     finally:
-        loader.close()
+        scorer.close()
     numbers = {**{name: float(value) for name, value in metrics.items()}, **{f"val/{k}": v for k, v in losses.items()}}
     write_json(folder / "results.json", {"metrics": numbers, "split": config.split, "images": len(records)})
     if config.json:
