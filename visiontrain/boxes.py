@@ -11,17 +11,6 @@ from numpy.typing import NDArray
 Boxes = NDArray[np.float32]
 
 
-def cxcywh_to_xyxy(boxes: NDArray[np.floating]) -> NDArray[np.floating]:
-    """(N, 4) center x, center y, width, height → (N, 4) xyxy, in the same unit."""
-    center, half = boxes[:, :2], boxes[:, 2:] / 2
-    return np.concatenate([center - half, center + half], axis=1)
-
-
-def xyxy_to_cxcywh(boxes: NDArray[np.floating]) -> NDArray[np.floating]:
-    """(N, 4) xyxy → (N, 4) center x, center y, width, height, in the same unit."""
-    return np.concatenate([(boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]], axis=1)
-
-
 def warp_boxes(boxes: NDArray[np.floating], matrix: NDArray[np.floating]) -> Boxes:
     """The upright hulls of boxes whose corners were moved by a 3×3 matrix.
 

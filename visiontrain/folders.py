@@ -15,7 +15,7 @@ def make_run_folder(
 
     Args:
         task: Task of the run; part of the default place only.
-        name: The run's own name; may hold slashes.
+        name: The run's own name.
         project: Folder to make it in, in place of `runs/<task>`.
         save_dir: The folder itself; then it must be new or empty, unless `exist_ok`.
         exist_ok: Use a folder that is there already.

@@ -56,7 +56,7 @@ class Model:
     @overload
     def predict(self, source: Any, *, stream: Literal[False] = ..., **settings: Any) -> list[Results]: ...
     def predict(self, source: Any, *, stream: bool = False, **settings: Any) -> list[Results] | Iterator[Results]:
-        """Run on images; nothing is written.
+        """Run on images; pictures and labels are written only where `save` or `save_txt` is given.
 
         Args:
             source: A file, folder, glob, BGR array, PIL image, RGB tensor, or a list of these.

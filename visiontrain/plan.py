@@ -107,12 +107,24 @@ class Plan:
     def num_updates(self) -> int:
         return self.first_window[-1]
 
+    @property
+    def smallest_micro_batch(self) -> int:
+        """Images in the smallest micro-batch of the run; one alone is little for BatchNorm."""
+        windows = {size for sizes in set(self.window_sizes) for size in sizes}
+        return min(min(micro_batch_sizes(size, self.batch)) for size in windows)
+
     def windows(self, epoch: int) -> Iterator[Window]:
         """The windows that open in `epoch` (from 0), in order."""
         index, start = self.first_window[epoch], self.first_image[epoch]
         for size in self.window_sizes[epoch]:
-            yield Window(index, epoch, start, cut_evenly(size, -(-size // self.batch)))
+            yield Window(index, epoch, start, micro_batch_sizes(size, self.batch))
             index, start = index + 1, start + size
+
+    def all_windows(self, first: int = 0) -> Iterator[Window]:
+        """The windows of the run in order, from the one with index `first` on."""
+        for epoch in range(self.epochs):
+            if self.first_window[epoch + 1] > first:
+                yield from (window for window in self.windows(epoch) if window.index >= first)
 
     def last_epoch_closed_by(self, window: Window) -> int | None:
         """The last epoch whose last image is in `window`, or None. With `tail=carry` a window may close several."""
@@ -123,6 +135,11 @@ class Plan:
 def accumulate_of(batch: int, nbs: int) -> int:
     """Micro-batches to a full window."""
     return max(1, round(nbs / batch))
+
+
+def micro_batch_sizes(size: int, batch: int) -> tuple[int, ...]:
+    """A window's images cut into the fewest micro-batches of at most `batch`, whose sizes differ by at most one."""
+    return cut_evenly(size, -(-size // batch))
 
 
 @lru_cache(maxsize=4096)
@@ -178,7 +195,7 @@ def plan_windows(
 ) -> Iterator[Window]:
     """The windows of a run, one for each optimizer step; arguments and errors as for `plan_run`."""
     plan = plan_run(num_images=num_images, batch=batch, nbs=nbs, epochs=epochs, warmup_epochs=warmup_epochs, tail=tail)
-    return (window for epoch in range(plan.epochs) for window in plan.windows(epoch))
+    return plan.all_windows()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from visiontrain.plan import cut_evenly
+from visiontrain.plan import micro_batch_sizes
 
 if TYPE_CHECKING:
     import torch
@@ -153,7 +153,7 @@ class Batch:
 
     def split(self, most: int) -> list[Batch]:
         """Cut into the fewest parts of at most `most` images, of nearly equal size; only the last may end a window."""
-        sizes = cut_evenly(len(self), -(-len(self) // most))
+        sizes = micro_batch_sizes(len(self), most)
         starts = list(accumulate(sizes[:-1], initial=0))
         return [
             Batch(

@@ -156,10 +156,15 @@ def test_a_warning_is_in_the_log_file(tmp_path):
     assert (tmp_path / "train.log").read_text(encoding="utf-8") == "warning: größer\n"
 
 
-def test_quiet_prints_nothing():
+def test_quiet_prints_warnings_and_results_alone():
     stream = Terminal()
-    run(ConsoleLogger(quiet=True, stream=stream))
-    assert stream.getvalue() == ""
+    logger = ConsoleLogger(quiet=True, stream=stream)
+    logger.log("start", {"lines": ["a banner"], "epochs": 1})
+    logger.log("window", {})
+    logger.log("epoch", {"epoch": 1})
+    logger.log("warning", {"text": "look"})
+    logger.log("end", {"lines": ["done"], "table": "a table"})
+    assert stream.getvalue() == "warning: look\na table\ndone\n"
 
 
 def test_a_stream_that_lacks_a_sign_gets_a_question_mark():

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from visiontrain.config.load import load_config
+from visiontrain.errors import ConfigError
 from visiontrain.run.plan import plan
 
 
@@ -15,7 +16,7 @@ def planned(tiny_yolo, capsys):
     data = tiny_yolo(20, splits=("train",))
 
     def run(**keys):
-        plan(load_config("plan", python={"data": str(data), "json": True, **keys}))
+        plan(load_config("plan", python={"data": str(data), "json": True, "imgsz": 64, **keys}))
         return json.loads(capsys.readouterr().out)
 
     return run
@@ -48,6 +49,21 @@ def test_five_points_of_the_schedule_end_at_the_last_rate(planned):
     assert points[-1]["lr"] == pytest.approx(0.001)
 
 
+def test_without_warmup_there_are_five_points_too(planned):
+    assert len(planned(batch=2, nbs=8, epochs=4, warmup_epochs=0)["lr"]) == 5
+
+
+def test_memory_grows_with_the_batch(planned):
+    assert 0 < planned(batch=2)["memory_mb"] < planned(batch=4)["memory_mb"]
+
+
+def test_what_training_would_refuse_is_refused(tiny_yolo):
+    with pytest.raises(ConfigError, match="imgsz = 321 is not a multiple"):
+        plan(load_config("plan", python={"data": str(tiny_yolo(2)), "imgsz": 321}))
+    with pytest.raises(ConfigError, match="there is no network of that name"):
+        plan(load_config("plan", python={"data": str(tiny_yolo(2)), "model": "foo"}))
+
+
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
@@ -56,6 +72,12 @@ def test_five_points_of_the_schedule_end_at_the_last_rate(planned):
         ({"batch": 1}, "BatchNorm sees micro-batches of 1"),
         ({"batch": 128}, "batch 128 is larger than nbs 64"),
         ({"batch": 24}, "weight decay is multiplied by 1.125"),
+        ({"batch": 128, "lr_scaling": "sqrt"}, "weight decay is multiplied by 1.41421"),
+        ({"batch": 128, "lr_scaling": "linear"}, "which is already multiplied by the 128 images of a window"),
+        (
+            {"batch": 19, "nbs": 19, "tail": "carry", "epochs": 1},
+            "micro-batches of 1: its statistics will be rough; choose",
+        ),
     ],
 )
 def test_what_a_user_should_know_is_said(planned, keys, text):
@@ -72,8 +94,10 @@ def test_lr_scaling_moves_rate_and_decay_against_each_other(planned):
     scaled = planned(batch=24, nbs=64, lr0=0.01, lrf=1.0, lr_scaling="linear")
     assert scaled["lr"][-1]["lr"] == pytest.approx(plain["lr"][-1]["lr"] * 72 / 64)
     assert scaled["weight_decay"] == pytest.approx(plain["weight_decay"] / (72 / 64))
+    assert not any("weight decay" in warning for warning in scaled["warnings"])
 
 
 def test_the_table_names_the_batch(tiny_yolo, capsys):
-    plan(load_config("plan", python={"data": str(tiny_yolo(20)), "batch": 2, "nbs": 8, "epochs": 10}))
+    keys = {"data": str(tiny_yolo(20)), "batch": 2, "nbs": 8, "epochs": 10, "imgsz": 64}
+    plan(load_config("plan", python=keys))
     assert capsys.readouterr().out.startswith("batch 2 × accumulate 4 = 8 images per update, 3 updates per epoch, ")

@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from visiontrain.config.load import load_config
-from visiontrain.engine.checkpoint import load_checkpoint
+from visiontrain.engine.checkpoint import load_checkpoint, save_checkpoint
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.plan import plan_run
 from visiontrain.run.train import train_run
@@ -36,6 +36,7 @@ def assert_equal_weights(first, second, key):
         assert torch.equal(a[name], b[name]), name
 
 
+@pytest.mark.offline
 def test_a_run_leaves_what_the_readme_says(run_training):
     result = run_training(plots=True)
     folder = result.save_dir
@@ -64,6 +65,18 @@ def test_the_log_shows_exactly_the_plan(run_training):
     assert float(rows[-1]["lr/weight"]) == pytest.approx(written["lr"][-1]["lr"])
 
 
+def test_the_log_names_the_windows_that_were_trained_on(run_training):
+    result = run_training(epochs=3, warmup_epochs=1.0)
+    plan = plan_run(num_images=8, batch=2, nbs=4, epochs=3, warmup_epochs=1.0)
+    lines = (result.save_dir / "train.log").read_text(encoding="utf-8").splitlines()
+    trained = [line.partition(": ")[2] for line in lines if line.lstrip().startswith("windows of epoch")]
+    written = []
+    for text in trained:
+        counted = [part.split(" × ") if " × " in part else ("1", part) for part in text.split(", ")]
+        written.append(tuple(int(size) for count, size in counted for _ in range(int(count))))
+    assert written == list(plan.window_sizes)
+
+
 def test_windows_that_cross_epochs_leave_a_row_for_every_epoch(run_training):
     result = run_training(epochs=5, nbs=12, tail="carry", warmup_epochs=0)
     rows = rows_of(result.save_dir)
@@ -84,8 +97,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_others(run_training, 
         assert_equal_weights(first.last, other.last, "model")
 
 
-def test_the_written_settings_repeat_the_run(run_training, tmp_path):
-    first = run_training(save_dir=str(tmp_path / "a"), mosaic=0.5, lr0=0.002)
+@pytest.mark.parametrize("settings", [{"mosaic": 0.5, "lr0": 0.002}, {"momentum": 0.5}])
+def test_the_written_settings_repeat_the_run(run_training, tmp_path, settings):
+    first = run_training(save_dir=str(tmp_path / "a"), **settings)
     keys = [f"cfg={first.save_dir / 'args.yaml'}", f"save_dir={tmp_path / 'b'}"]
     second = train_run(load_config("train", command_line=keys))
     assert_equal_weights(first.last, second.last, "model")
@@ -107,6 +121,58 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(run_training, tmp_path):
     assert [{k: v for k, v in row.items() if k not in timing} for row in again] == [
         {k: v for k, v in row.items() if k not in timing} for row in rows
     ]
+
+
+def test_the_last_checkpoint_is_written_after_the_best(run_training, monkeypatch):
+    """So that a run that is killed between the two goes on from the epoch before, and finds its best again."""
+    written = []
+    monkeypatch.setattr(
+        "visiontrain.run.record.save_checkpoint",
+        lambda path, values: (written.append(path.name), save_checkpoint(path, values)),
+    )
+    run_training(epochs=1, save_period=1)
+    assert written == ["best.pt", "epoch1.pt", "last.pt"]
+
+
+def test_a_run_that_was_killed_before_its_results_were_written_writes_them(run_training):
+    result = run_training()
+    (result.save_dir / "results.json").unlink()
+    again = train_run(load_config("train", python={"resume": str(result.save_dir)}))
+    assert dict(again.metrics) == pytest.approx(dict(result.metrics))
+    assert (result.save_dir / "results.json").is_file()
+
+
+def test_a_checkpoint_outside_a_run_folder_cannot_be_resumed(run_training, tmp_path):
+    result = run_training()
+    shutil.copy(result.last, tmp_path / "last.pt")
+    with pytest.raises(ConfigError, match="does not lie in the weights folder of a run"):
+        train_run(load_config("train", python={"resume": str(tmp_path / "last.pt")}))
+    assert not (tmp_path / "args.yaml").exists()
+
+
+def test_a_run_goes_on_from_another_folder(run_training, tmp_path, monkeypatch, tiny_yolo):
+    data = tiny_yolo(8)
+    monkeypatch.chdir(data.parent)
+    result = run_training(data="data.yaml")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    longer = train_run(load_config("train", python={"resume": str(result.save_dir), "epochs": 3}))
+    assert [int(row["epoch"]) for row in rows_of(longer.save_dir)] == [1, 2, 3]
+
+
+def test_a_run_with_too_many_unreadable_images_stops_and_names_them(run_training, tiny_yolo, capsys):
+    data = tiny_yolo(8)
+    broken = data.parent / "images" / "train" / "003.png"
+    broken.write_bytes(broken.read_bytes()[:200])  # the header is whole, the picture is not
+    with pytest.raises(DataError, match="1 of 8 training images cannot be read, more than 1%"):
+        run_training(data=str(data), plots=False)
+    assert "003.png: cannot be read" in capsys.readouterr().out
+
+
+def test_a_single_value_for_batch_norm_is_refused(run_training, tmp_path):
+    with pytest.raises(ConfigError, match="leaves BatchNorm one value a channel; raise imgsz to 64"):
+        run_training(batch=1, imgsz=32)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_finished_run_goes_on_only_with_more_epochs(run_training):
@@ -174,8 +240,8 @@ def test_wrong_input_is_refused_before_anything_is_made(run_training, tmp_path, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 4])
-def test_neither_workers_nor_batch_change_images_or_rates(run_training, tmp_path, batch):
-    """BatchNorm depends on the micro-batch, so the weights may differ; what is seen and how fast must not."""
+def test_neither_workers_nor_batch_change_updates_or_rates(run_training, tmp_path, batch):
+    """BatchNorm depends on the micro-batch, so the weights may differ; how often and how fast they move must not."""
     first = run_training(save_dir=str(tmp_path / "a"), batch=2, workers=0, warmup_epochs=0)
     data = load_checkpoint(first.last)["args"]["values"]["data"]
     second = run_training(save_dir=str(tmp_path / "b"), batch=batch, workers=2, data=data, warmup_epochs=0)

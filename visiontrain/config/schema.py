@@ -72,10 +72,13 @@ class Config:
         noun="a name or path",
         brief="name|path",
         modes=_MODEL,
-        help="the network's name, its YAML, or a weights file; None: det-n",
+        help="the network's name or its YAML to train (None: det-n); a weights file to score or predict with",
     )
     data: str | None = _what(
-        None, noun="a path", modes=_DATA, help="the data set's YAML file; None: the bundled sample of the task"
+        None,
+        noun="a path",
+        modes=_DATA,
+        help="the data set's YAML file; None: to train the bundled sample, to score what the weights were trained on",
     )
     data_format: str = _what(
         "yolo",
@@ -252,7 +255,7 @@ class Config:
         most=32_768,
         unit="pixels",
         modes=(*_MODEL, "show"),
-        help="the side of the square image that the model sees; None: that of the weights, else 640 to detect",
+        help="the long side of the images that the model sees; None: that of the weights, else 640 to detect",
     )
     workers: int | str = _loading(
         "auto", choices=("auto",), least=0, most=1024, modes=(*_TRAIN, *_VAL), help="the processes that load images"
@@ -323,7 +326,9 @@ class Config:
         0, least=0, most=2**31 - 1, modes=(*_TRAIN, "show"), help="the number that all chance comes from"
     )
     deterministic: bool = _machine(
-        True, modes=_TRAIN, help="whether only algorithms are used that give the same bits every time"
+        True,
+        modes=_TRAIN,
+        help="whether torch takes algorithms that give the same bits every time (on GPUs where it has them)",
     )
 
     project: str | None = _output(

@@ -93,15 +93,10 @@ class TrainLoader:
         self.close()
         keys = keys_of(self._plan, seed=self._seed, first_window=first_window)
         self._batches = iter(self._make(keys))
-        for epoch in range(self._plan.epochs):
-            if self._plan.first_window[epoch + 1] <= first_window:
-                continue
-            for planned in self._plan.windows(epoch):
-                if planned.index < first_window:
-                    continue
-                window = LoadedWindow(planned, self._next_batch)
-                yield window
-                window.load_rest()
+        for planned in self._plan.all_windows(first_window):
+            window = LoadedWindow(planned, self._next_batch)
+            yield window
+            window.load_rest()
         self.close()
 
     def close(self) -> None:

@@ -58,15 +58,10 @@ def keys_of(plan: Plan, *, seed: int, first_window: int = 0) -> Iterator[list[Sa
         seed: Of the run.
         first_window: Index of the window to begin with, counted over the whole run.
     """
-    for epoch in range(plan.epochs):
-        if plan.first_window[epoch + 1] <= first_window:
-            continue
-        for window in plan.windows(epoch):
-            if window.index < first_window:
-                continue
-            for micro_batch in window.micro_batches:
-                places = range(micro_batch.start, micro_batch.start + micro_batch.size)
-                yield [key_at(x, num_images=plan.num_images, seed=seed) for x in places]
+    for window in plan.all_windows(first_window):
+        for micro_batch in window.micro_batches:
+            places = range(micro_batch.start, micro_batch.start + micro_batch.size)
+            yield [key_at(x, num_images=plan.num_images, seed=seed) for x in places]
 
 
 def key_at(x: int, *, num_images: int, seed: int) -> SampleKey:

@@ -27,7 +27,7 @@ DIGEST_PREFIX = b"sha256:"
 _COMMENT_LENGTH = len(DIGEST_PREFIX) + 64  # the digest in hexadecimal
 PLAIN = (str, int, float, bool, type(None))
 STEP = "step"  # of an optimizer's state: a count, on the CPU, whatever the parameter is
-REQUIRED = ("format", "task", "model", "names", "network")
+REQUIRED = ("format", "task", "model", "ema", "args", "names", "network")
 
 
 def save_checkpoint(path: Path, values: Mapping[str, Any]) -> None:

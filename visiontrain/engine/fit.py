@@ -13,14 +13,14 @@ from torch import nn
 
 from visiontrain.engine.precision import Precision
 from visiontrain.engine.schedule import Rates, Schedule
-from visiontrain.engine.transaction import LoadedWindow, Transaction
+from visiontrain.engine.transaction import ReplayableWindow, Transaction
 from visiontrain.engine.window import GradientWindow, Share, WindowReport
 from visiontrain.plan import Plan, Window
 from visiontrain.protocols import Criterion
 from visiontrain.sample import Batch
 
 
-class TimedWindow(LoadedWindow, Protocol):
+class TimedWindow(ReplayableWindow, Protocol):
     """A loaded window that says how long its batches were waited for."""
 
     @property
@@ -87,7 +87,7 @@ class Training:
     ranking: str
     patience: int
     """Epochs since the best one after which the run ends, once the next is validated; 0 never ends it early."""
-    on_window: Callable[[Window, WindowReport, RunState, Rates], None]
+    on_window: Callable[[TimedWindow, WindowReport, RunState, Rates], None]
     on_epoch: Callable[[EpochEnd], None]
     """Logs and saves."""
     clock: Callable[[], float] = field(default=time.perf_counter)
@@ -108,7 +108,7 @@ def fit(training: Training, state: RunState) -> RunState:
             state.skipped += 1
         state.window, state.images = window.planned.index + 1, window.planned.stop
         log.add(report, rates, window.t_data)
-        run.on_window(window.planned, report, state, rates)
+        run.on_window(window, report, state, rates)
         closed = run.plan.last_epoch_closed_by(window.planned)
         if closed is not None:
             ends = list(_finish_epochs(run, state, log, closed + 1))

@@ -21,7 +21,7 @@ OUT_OF_MEMORY_TEXTS = (
 )
 
 
-class LoadedWindow(Protocol):
+class ReplayableWindow(Protocol):
     """A planned window and its batches; iterating again gives the same batches."""
 
     @property
@@ -44,7 +44,7 @@ class Transaction:
         self.gradients = gradients
         self._warn = warn
 
-    def run(self, window: LoadedWindow, step: Step) -> WindowReport:
+    def run(self, window: ReplayableWindow, step: Step) -> WindowReport:
         """Apply `step` to the window, on smaller micro-batches where it must be.
 
         Raises:
@@ -75,7 +75,7 @@ class Transaction:
                 "its images and the update stay the same"
             )
 
-    def _cut(self, window: LoadedWindow) -> Iterator[Batch]:
+    def _cut(self, window: ReplayableWindow) -> Iterator[Batch]:
         for batch in window:
             if len(batch) <= self.batch:
                 yield batch

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 _WIDE = 120  # columns of a terminal that has room for the bar and the speed
 
 
+EVENTS = ("start", "epoch", "warning", "end")
+QUIET_EVENTS = ("warning", "end")
+
+
 class ConsoleLogger:
     """Prints the banner, one line an epoch, warnings and the closing table.
 
@@ -27,7 +31,7 @@ class ConsoleLogger:
     ) -> None:
         """
         Args:
-            quiet: Print nothing at all.
+            quiet: Print warnings and the closing table alone.
             stream: Where to; standard output by default.
             clock: Seconds from any moment on; rises.
         """
@@ -37,12 +41,10 @@ class ConsoleLogger:
         self._progress = None if quiet or not self._stream.isatty() else _ProgressLine(self._stream, clock)
 
     def log(self, event: str, values: Mapping[str, Any]) -> None:
-        if self._is_quiet:
-            return
         if event == "window" and self._progress:
             self._progress.show(values)
         lines = self._lines.of(event, values)
-        if not lines:
+        if not lines or event not in (QUIET_EVENTS if self._is_quiet else EVENTS):
             return
         if self._progress:
             self._progress.hide()

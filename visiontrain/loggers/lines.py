@@ -6,6 +6,7 @@ Epochs make a table: its header is printed once, its columns keep their width.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from visiontrain.loggers.tables import NOT_AVAILABLE, fixed, metrics_table
@@ -42,7 +43,13 @@ class RunLines:
 
     def of(self, event: str, values: Mapping[str, Any]) -> list[str]:
         """The lines of an event; none for one that is not told in lines."""
-        tell = {"start": self.start, "epoch": self.epoch, "warning": self.warning, "end": self.end}
+        tell = {
+            "start": self.start,
+            "epoch": self.epoch,
+            "windows": self.windows,
+            "warning": self.warning,
+            "end": self.end,
+        }
         return tell[event](values) if event in tell else []
 
     def start(self, values: Mapping[str, Any]) -> list[str]:
@@ -53,6 +60,12 @@ class RunLines:
         self._metrics = tuple(values.get("metric_columns", ()))
         self._needs_header = True
         return list(values.get("lines", ()))
+
+    def windows(self, values: Mapping[str, Any]) -> list[str]:
+        """The images of each window that an epoch closed, as they were trained on: `24, 3 × 32, 40`."""
+        counted = [(size, len(list(members))) for size, members in groupby(values["images"])]
+        sizes = ", ".join(f"{count} × {size}" if count > 1 else str(size) for size, count in counted)
+        return [f"  windows of epoch {values['epoch']}: {sizes or 'none'}"]
 
     def epoch(self, row: Mapping[str, Any]) -> list[str]:
         """One line for an epoch, by its CSV names; the header before the first."""

@@ -17,11 +17,6 @@ from torch import Tensor
 EPS = 1e-7
 
 
-def pairwise_iou(a: Tensor, b: Tensor) -> Tensor:
-    """Intersection over union of every box in `a` with every box in `b`: (…, N, 4), (…, M, 4) → (…, N, M)."""
-    return iou(a[..., :, None, :], b[..., None, :, :])
-
-
 def pairwise_ciou(a: Tensor, b: Tensor) -> Tensor:
     """Complete IoU of every box in `a` with every box in `b`: (…, N, 4), (…, M, 4) → (…, N, M)."""
     return complete_iou(a[..., :, None, :], b[..., None, :, :])

@@ -8,7 +8,7 @@ import torch
 
 import visiontrain
 from visiontrain.models.info import model_info
-from visiontrain.run.planning import batch_line, optimizer_line, plan_document
+from visiontrain.run.planning import batch_line, optimizer_line, plan_warnings
 from visiontrain.run.session import Session
 
 
@@ -29,7 +29,7 @@ def banner_lines(session: Session, folder: Path) -> list[str]:
         f"model {config.model}, {model_info(session.network, config.imgsz)}",
         batch_line(recipe.plan),
         optimizer_line(recipe),
-        *(f"warning: {text}" for text in plan_document(config, recipe)["warnings"]),
+        *(f"warning: {text}" for text in plan_warnings(recipe)),
     ]
     if session.state.epoch:
         lines.append(f"goes on after epoch {session.state.epoch} of {config.epochs}, update {session.state.updates}")

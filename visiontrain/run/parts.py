@@ -67,7 +67,7 @@ def build_parts(session: Session, *, warn: Callable[[str], None]) -> Parts:
             workers=setup.workers,
             pin_memory=setup.device.type == "cuda",
         ),
-        scorer=None if session.val is None else _scorer_of(session, network),
+        scorer=None if session.val is None else _scorer_of(session, network, warn),
     )
     if session.checkpoint is not None:
         _restore(parts, session, session.checkpoint)
@@ -96,7 +96,7 @@ def checkpoint_of(parts: Parts, session: Session, end: EpochEnd) -> dict[str, An
     }
 
 
-def _scorer_of(session: Session, network: Network) -> Scorer:
+def _scorer_of(session: Session, network: Network, warn: Callable[[str], None]) -> Scorer:
     assert session.val is not None
     return open_scorer(
         session.config,
@@ -106,6 +106,7 @@ def _scorer_of(session: Session, network: Network) -> Scorer:
         names=session.data.names,
         setup=session.setup,
         precision=session.precision,
+        warn=warn,
     )
 
 

@@ -6,17 +6,19 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from visiontrain.config.schema import Config
-from visiontrain.plan import Plan, cut_evenly
+from visiontrain.models.info import training_bytes
+from visiontrain.plan import Plan, micro_batch_sizes
 from visiontrain.run.prepare import Recipe
+from visiontrain.run.session import Session
 
 FEW_UPDATES = 100
 SMALL_FOR_BATCH_NORM = 2
 
 
-def plan_document(config: Config, recipe: Recipe) -> dict[str, Any]:
+def plan_document(session: Session) -> dict[str, Any]:
     """Every number of the updates to come; keys as in the documentation of `plan json=True`."""
-    plan = recipe.plan
+    config, recipe, plan = session.config, session.recipe, session.recipe.plan
+    assert config.imgsz is not None
     return {
         "images": plan.num_images,
         "batch": plan.batch,
@@ -32,7 +34,8 @@ def plan_document(config: Config, recipe: Recipe) -> dict[str, Any]:
         "weight_decay_factor": plan.weight_decay_factor,
         "windows": list(_spans(plan)),
         "lr": list(_rates(recipe)),
-        "warnings": _warnings(plan),
+        "warnings": plan_warnings(recipe),
+        "memory_mb": round(training_bytes(session.network, config.imgsz, plan.batch) / 2**20),
     }
 
 
@@ -44,27 +47,26 @@ def _spans(plan: Plan) -> Iterator[dict[str, Any]]:
             "first_epoch": epochs[0] + 1,
             "last_epoch": epochs[-1] + 1,
             "images": list(sizes),
-            "micro_batches": [list(cut_evenly(size, -(-size // plan.batch))) for size in sizes],
+            "micro_batches": [list(micro_batch_sizes(size, plan.batch)) for size in sizes],
         }
 
 
 def _rates(recipe: Recipe) -> Iterator[dict[str, float | int]]:
-    """Five updates: the first, the last of warmup, two between, the last; epochs count from 1."""
+    """Five updates (all, if there are fewer): the first, the end of warmup, two between, the last; epochs from 1."""
     plan = recipe.plan
-    after_warmup = next(
-        (w.index for epoch in range(plan.epochs) for w in plan.windows(epoch) if w.stop >= plan.warmup_images), 0
-    )
     last = plan.num_updates - 1
-    points = sorted({0, after_warmup, (2 * after_warmup + last) // 3, (after_warmup + 2 * last) // 3, last})
-    windows = {w.index: w for epoch in range(plan.epochs) for w in plan.windows(epoch) if w.index in points}
+    warm = next((window.index for window in plan.all_windows() if window.stop >= plan.warmup_images), 0)
+    warm = warm or last // 4  # without warmup the points are spread evenly
+    points = sorted({0, warm, (2 * warm + last) // 3, (warm + 2 * last) // 3, last})
+    windows = {window.index: window for window in plan.all_windows() if window.index in points}
     for index in points:
         rates = recipe.schedule.at(windows[index].stop)
         yield {"update": index + 1, "epoch": windows[index].epoch + 1, "lr": rates.lr, "momentum": rates.momentum}
 
 
-def _warnings(plan: Plan) -> list[str]:
+def plan_warnings(recipe: Recipe) -> list[str]:
     """What a user would want to know before he starts, each with what to turn."""
-    texts = []
+    plan, texts = recipe.plan, []
     if plan.num_updates < FEW_UPDATES:
         texts.append(
             f"only {plan.num_updates} updates in all, fewer than {FEW_UPDATES}: raise epochs, or lower nbs "
@@ -75,41 +77,50 @@ def _warnings(plan: Plan) -> list[str]:
             f"effective batch {plan.num_images} of nbs {plan.nbs}: an epoch holds fewer images than a window; "
             f"lower nbs to {plan.num_images} or less"
         )
-    if plan.batch <= SMALL_FOR_BATCH_NORM:
+    smallest = plan.smallest_micro_batch
+    if smallest <= SMALL_FOR_BATCH_NORM:
         texts.append(
-            f"BatchNorm sees micro-batches of {plan.batch}: its statistics will be rough; raise batch if memory allows"
+            f"BatchNorm sees micro-batches of {smallest}: its statistics will be rough; "
+            + ("raise batch if memory allows" if plan.batch <= SMALL_FOR_BATCH_NORM else "choose another batch or tail")
         )
     if plan.batch > plan.nbs:
         texts.append(
             f"batch {plan.batch} is larger than nbs {plan.nbs}: every update sees {plan.full_window} images; "
             "lower batch or raise nbs"
         )
-    if plan.weight_decay_factor != 1:
+    if recipe.decay_factor != 1:
         texts.append(
             f"a full window holds {plan.full_window} images, not nbs = {plan.nbs}: weight decay is multiplied by "
-            f"{plan.weight_decay_factor:g}; choose a batch that divides nbs to keep it"
+            f"{recipe.decay_factor:g}; choose a batch that divides nbs to keep it"
+        )
+    if recipe.lr_factor != 1 and recipe.gain != 1:
+        texts.append(
+            f"lr_scaling multiplies the learning rate by {recipe.lr_factor:g} on top of the loss, which is already "
+            f"multiplied by the {recipe.gain:g} images of a window; lr_scaling=none keeps to one of the two"
         )
     return texts
 
 
 def batch_line(plan: Plan) -> str:
     """The sentence that says what an update sees."""
-    per_epoch = len(plan.window_sizes[-1])
+    settled = {len(sizes) for sizes in plan.window_sizes[-(-plan.warmup_images // plan.num_images) :]}
+    per_epoch = f"{settled.pop()}" if len(settled) == 1 else f"about {plan.num_images / plan.full_window:.2g}"
     return (
         f"batch {plan.batch} × accumulate {plan.accumulate} = {plan.full_window} images per update, "
         f"{per_epoch} updates per epoch, {plan.num_updates} in all"
     )
 
 
-def plan_lines(config: Config, recipe: Recipe) -> list[str]:
+def plan_lines(session: Session) -> list[str]:
     """The plan in words and a table."""
-    plan, document = recipe.plan, plan_document(config, recipe)
+    recipe, plan, document = session.recipe, session.recipe.plan, plan_document(session)
     sizes = [size for epoch in plan.window_sizes for size in epoch]
     lines = [
         batch_line(plan),
         f"images per update: least {min(sizes)}, mean {sum(sizes) / len(sizes):.1f}, most {max(sizes)}",
         f"warmup: {plan.warmup_images} images ({plan.warmup_images / plan.num_images:g} epochs), tail={plan.tail}",
         optimizer_line(recipe),
+        f"memory: about {document['memory_mb']} MB for tensors at batch {plan.batch}, imgsz {session.config.imgsz}",
         "",
         "epochs       windows (images, micro-batches)",
         *(_span_line(span) for span in document["windows"]),
@@ -123,11 +134,8 @@ def plan_lines(config: Config, recipe: Recipe) -> list[str]:
 def optimizer_line(recipe: Recipe) -> str:
     """Optimizer, its rates, and the weight decay with why it is not what was asked."""
     choice, plan = recipe.optimizer, recipe.plan
-    factor = (
-        ""
-        if plan.weight_decay_factor == 1
-        else f" (× {plan.weight_decay_factor:g}: {plan.full_window} images of nbs {plan.nbs})"
-    )
+    is_plain = recipe.decay_factor == 1
+    factor = "" if is_plain else f" (× {recipe.decay_factor:g}: {plan.full_window} images of nbs {plan.nbs})"
     why = f" (auto: {choice.reason})" if choice.reason else ""
     return (
         f"optimizer {choice.name}{why}: lr0 {recipe.schedule.lr0:g}, momentum {choice.momentum:g}, "

@@ -22,29 +22,48 @@ from visiontrain.run.val import with_training_args
 
 
 def predict(config: Config) -> None:
-    """The command: predicts, writes and tells what was found, image by image."""
+    """The command: predicts, writes, and tells what was found, image by image."""
     if config.source is None:
         raise ConfigError("source: is not given; name an image, a folder or a glob")
     source = open_images(config.source)
-    predictor = open_predictor(config)
-    folder: Path | None = None
-    writer: ResultWriter | None = None
-    for number, results in enumerate(predictor(source), start=1):
-        if writer is None or folder is None:  # only now is it sure that something can be read
-            folder = make_folder(config)
-            writer = _writer_of(config, folder)
-        writer.write(results)
+    output = _Output(config)
+    for number, results in enumerate(open_predictor(config)(source), start=1):
+        output.write(results)
         if not config.quiet:
             print(f"{number}/{len(source)} {results.path}: {results.verbose()} ({results.speed['inference']:.0f} ms)")
     for message in source.messages:
-        print(message, file=sys.stderr)
-    if folder is not None and (config.save or config.save_txt):
-        print(f"results in {folder}")
+        print(f"warning: {message}", file=sys.stderr)
+    if output.folder is not None:
+        print(f"results in {output.folder}")
 
 
 def predict_results(config: Config, source: Any) -> Iterator[Results]:
-    """The results for any kind of source, one by one; nothing is written. Raises UserError if the input is wrong."""
-    return open_predictor(config)(open_images(source))
+    """The results for any kind of source, one by one; written only where `save` or `save_txt` is typed.
+
+    Raises:
+        UserError: If the input is wrong.
+    """
+    images, predictor = open_images(source), open_predictor(config)
+    output = _Output(config if config.is_typed("save") else config.decide(save=False))
+    return (output.write(results) for results in predictor(images))
+
+
+class _Output:
+    """Writes results into a run folder, which is made with the first of them: nothing is left by a run that fails."""
+
+    def __init__(self, config: Config) -> None:
+        self.folder: Path | None = None
+        self._config = config
+        self._writer: ResultWriter | None = None
+
+    def write(self, results: Results) -> Results:
+        if not (self._config.save or self._config.save_txt):
+            return results
+        if self._writer is None:
+            self.folder = make_folder(self._config)
+            self._writer = _writer_of(self._config, self.folder)
+        self._writer.write(results)
+        return results
 
 
 def open_images(source: Any) -> Source:

@@ -20,7 +20,7 @@ from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.engine.device import DeviceSetup, choose_device
 from visiontrain.engine.optimizer import OptimizerChoice, choose_optimizer
 from visiontrain.engine.schedule import Schedule, lr_factor
-from visiontrain.errors import ConfigError, DataError
+from visiontrain.errors import CheckpointError, ConfigError, DataError
 from visiontrain.folders import make_run_folder
 from visiontrain.models.info import model_info
 from visiontrain.models.network import Network
@@ -87,7 +87,7 @@ def _fraction_of(records: Records, fraction: float, seed: int) -> Records:
 
 
 def fresh_network(config: Config, task: Task, names: tuple[str, ...]) -> Network:
-    """An untrained network whose weights are a function of the seed; torch's own random state is left as it was."""
+    """An untrained network whose weights are a function of the seed; torch's random state is left alone."""
     spec = config.model or task.default_model
     if Path(spec).suffix in WEIGHTS_SUFFIXES:
         raise ConfigError(
@@ -115,13 +115,16 @@ def load_model(config: Config, task: Task) -> LoadedModel:
     if checkpoint["task"] != task.name:
         raise ConfigError(f"model = {config.model!r}: is for {checkpoint['task']}, not for {task.name}")
     network = task.network(checkpoint["network"], tuple(checkpoint["names"]))
-    network.load_state_dict(checkpoint["ema"] or checkpoint["model"])
+    try:
+        network.load_state_dict(checkpoint["ema"] or checkpoint["model"])
+    except RuntimeError as error:
+        fault = f"{config.model}: its weights do not fit its own network ({' '.join(str(error).split())[:200]})"
+        raise CheckpointError(f"{fault}; use another copy of the file") from error
     return LoadedModel(network, tuple(checkpoint["names"]), dict(checkpoint["args"]))
 
 
 def place(network: Network, setup: DeviceSetup) -> Network:
     """The network on its device, with channels last in memory, which convolutions run fastest on."""
-    torch.set_num_threads(setup.threads)
     return network.to(setup.device).to(memory_format=torch.channels_last)
 
 
@@ -148,6 +151,12 @@ class Recipe:
     optimizer: OptimizerChoice
     schedule: Schedule
     weight_decay: float
+    decay_factor: float
+    """Used weight decay over the one asked for."""
+    lr_factor: float
+    """What `lr_scaling` multiplies the learning rate by."""
+    gain: float
+    """What the task multiplies the mean gradient by."""
 
 
 def decide_recipe(config: Config, task: Task, num_images: int) -> Recipe:
@@ -179,7 +188,16 @@ def decide_recipe(config: Config, task: Task, num_images: int) -> Recipe:
         warmup_images=plan.warmup_images,
         total_images=plan.total_images,
     )
-    return Recipe(plan, choice, schedule, config.weight_decay * plan.weight_decay_factor / factor)
+    decay_factor = plan.weight_decay_factor / factor
+    return Recipe(
+        plan=plan,
+        optimizer=choice,
+        schedule=schedule,
+        weight_decay=config.weight_decay * decay_factor,
+        decay_factor=decay_factor,
+        lr_factor=factor,
+        gain=task.gain(plan),
+    )
 
 
 def _warmup_momentum(config: Config, choice: OptimizerChoice) -> float:

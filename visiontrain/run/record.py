@@ -11,13 +11,12 @@ from typing import Any
 
 from visiontrain.data.loader import LoadedWindow
 from visiontrain.engine.checkpoint import save_checkpoint
-from visiontrain.engine.fit import EpochEnd, RunState
+from visiontrain.engine.fit import EpochEnd, RunState, TimedWindow
 from visiontrain.engine.schedule import Rates
 from visiontrain.engine.window import WindowReport
 from visiontrain.errors import DataError
 from visiontrain.loggers import LOGGERS, LogTarget
 from visiontrain.loggers.csv import CsvLogger
-from visiontrain.plan import Window
 from visiontrain.protocols import Logger
 from visiontrain.run.parts import Parts, checkpoint_of
 from visiontrain.run.session import Session
@@ -38,6 +37,7 @@ class Recorder:
         self._folder = folder
         self._loggers = loggers
         self._last_window_log = -math.inf
+        self._sizes: list[int] = []  # images of each window since the last epoch ended
 
     @property
     def last(self) -> Path:
@@ -73,10 +73,13 @@ class Recorder:
                     f"{MOST_UNREADABLE:.0%}; mend them (train.log names them) and resume"
                 )
 
-    def window(self, planned: Window, report: WindowReport, state: RunState, rates: Rates) -> None:
+    def window(self, window: TimedWindow, report: WindowReport, state: RunState, rates: Rates) -> None:
         """Tell what became of a window; progress at most ten times a second, as it waits for the device."""
+        planned = window.planned
+        self._sizes.append(report.num_images)
         if not report.applied:
-            self.warn(f"window {planned.index} was left out: {report.reason}")
+            images = ", ".join(path for batch in window for path in batch.paths)
+            self.warn(f"window {planned.index} was left out: {report.reason}; its images: {images}")
             return
         now = time.monotonic()
         if now - self._last_window_log < SECONDS_BETWEEN_WINDOW_LOGS:
@@ -99,13 +102,15 @@ class Recorder:
     def epoch(self, end: EpochEnd, parts: Parts) -> None:
         """Write the epoch's row, and the checkpoints."""
         self.log("epoch", end.row)
+        self.log("windows", {"epoch": end.state.epoch, "images": tuple(self._sizes)})
+        self._sizes.clear()
         values = checkpoint_of(parts, self._session, end)
-        save_checkpoint(self.last, values)
         if end.is_best:
             save_checkpoint(self.best, values)
         period = self._session.config.save_period
         if period > 0 and end.state.epoch % period == 0:
             save_checkpoint(self.last.with_name(f"epoch{end.state.epoch}.pt"), values)
+        save_checkpoint(self.last, values)  # last of all: a run that is killed before goes on from the epoch before
 
 
 @contextmanager

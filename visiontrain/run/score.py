@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from visiontrain.engine.precision import Precision
 from visiontrain.models.network import Network
 from visiontrain.protocols import Criterion, Decoder, Evaluator, Task
 from visiontrain.run.pictures import draw_predictions
-from visiontrain.sample import Records
+from visiontrain.sample import Batch, Records
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,15 @@ class Scorer:
     names: tuple[str, ...]
     precision: Precision
     device: torch.device
+    warn: Callable[[str], None]
+    unreadable: set[str] = field(default_factory=set)
+    """Images that could not be read so far: their boxes count as missed."""
 
     def score(self, network: nn.Module) -> tuple[Mapping[str, Any], dict[str, float]]:
         """The task's metrics and the loss parts."""
         return evaluate(
             network,
-            self.loader,
+            self._watched(),
             criterion=self.criterion,
             decoder=self.scoring_decoder,
             evaluator=self.evaluator,
@@ -59,6 +62,13 @@ class Scorer:
             device=self.device,
         )
 
+    def _watched(self) -> Iterator[Batch]:
+        for batch in self.loader:
+            for path in set(batch.unreadable) - self.unreadable:
+                self.unreadable.add(path)
+                self.warn(f"{path}: cannot be read; its objects count as missed")
+            yield batch
+
     def close(self) -> None:
         """End the workers."""
         self.loader.close()
@@ -73,6 +83,7 @@ def open_scorer(
     names: tuple[str, ...],
     setup: DeviceSetup,
     precision: Precision,
+    warn: Callable[[str], None],
 ) -> Scorer:
     """Make the scorer of `records` for networks like `network`."""
     dataset = EvalDataset(records, task.val_transform(config, network))
@@ -85,4 +96,5 @@ def open_scorer(
         names=names,
         precision=precision,
         device=setup.device,
+        warn=warn,
     )

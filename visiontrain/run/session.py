@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from visiontrain.run.prepare import (
     with_bundled_data,
 )
 from visiontrain.sample import DataSet, Records
+
+NETWORK_SUFFIXES = (".yaml", ".yml")
 
 # What may be typed anew when a run goes on: none of it changes what the weights mean.
 MAY_CHANGE = frozenset(
@@ -69,6 +71,7 @@ def open_session(config: Config) -> Session:
     Raises:
         UserError: If anything about it is wrong.
     """
+    config = _with_absolute_paths(config)
     checkpoint: Mapping[str, Any] | None = None
     changes: tuple[str, ...] = ()
     folder: Path | None = None
@@ -82,6 +85,9 @@ def open_session(config: Config) -> Session:
     if config.imgsz is None:
         config = config.decide(imgsz=task.default_imgsz)
     setup, precision = _hardware(config)
+    if checkpoint is not None:
+        setup, differences = _like_before(setup, checkpoint)
+        changes += differences
     data = read_data(config, task, ("train", "val") if config.val else ("train",))
     train = split_of(data, "train")
     val = split_of(data, "val") if "val" in data.splits else None
@@ -90,16 +96,21 @@ def open_session(config: Config) -> Session:
     network = fresh_network(config, task, data.names) if checkpoint is None else _rebuilt(task, checkpoint)
     check_image_size(config, network)
     recipe = decide_recipe(config, task, len(train))
+    _check_batch_norm(config, network, recipe.plan)
     config = config.decide(
         model=config.model or task.default_model,
         optimizer=recipe.optimizer.name,
         **{
             key: value
-            for key, value in (("lr0", recipe.optimizer.lr0), ("momentum", recipe.optimizer.momentum))
+            for key, value in (
+                ("lr0", recipe.optimizer.lr0),
+                ("momentum", recipe.optimizer.momentum),
+                ("warmup_momentum", recipe.schedule.warmup_momentum),
+            )
             if not config.is_typed(key)
         },
     )
-    state = RunState() if checkpoint is None else _state_of(checkpoint, recipe.plan)
+    state = RunState() if checkpoint is None or folder is None else _state_of(checkpoint, folder, recipe.plan)
     messages = data.messages + (("no val split: the last epoch counts as the best",) if val is None else ())
     return Session(
         config,
@@ -116,6 +127,40 @@ def open_session(config: Config) -> Session:
         folder,
         changes + messages,
     )
+
+
+def _check_batch_norm(config: Config, network: Network, plan: Plan) -> None:
+    """Raises ConfigError where BatchNorm would see one value a channel, of which there is no variance."""
+    if plan.smallest_micro_batch == 1 and config.imgsz == max(network.strides):
+        raise ConfigError(
+            f"batch = {plan.batch}: a micro-batch of one image at imgsz = {config.imgsz} leaves BatchNorm one value "
+            f"a channel; raise imgsz to {2 * max(network.strides)}, or batch so that no micro-batch holds one image"
+        )
+
+
+def _with_absolute_paths(config: Config) -> Config:
+    """`config` with paths that hold from any folder, so that a run can be repeated and resumed from anywhere."""
+    paths: dict[str, str] = {}
+    if config.data is not None:
+        paths["data"] = str(Path(config.data).expanduser().absolute())
+    if config.model is not None and Path(config.model).suffix in NETWORK_SUFFIXES:
+        paths["model"] = str(Path(config.model).expanduser().absolute())
+    return replace(config, **paths)  # type: ignore[arg-type]
+
+
+def _like_before(setup: DeviceSetup, checkpoint: Mapping[str, Any]) -> tuple[DeviceSetup, tuple[str, ...]]:
+    """The threads that the run had, where they are to be had, for the same bits; and what differs all the same."""
+    threads, lines = checkpoint["threads"], []
+    if setup.device.type == "cpu" and threads != setup.threads:
+        if threads < setup.threads:
+            setup = replace(setup, threads=threads)
+        else:
+            lines.append(f"threads: the run had {threads}, here are {setup.threads}: bits will differ by rounding")
+    for name, version in versions().items():
+        before = checkpoint["versions"].get(name)
+        if before != version:
+            lines.append(f"{name}: the run had version {before}, here is {version}: bits may differ")
+    return setup, tuple(lines)
 
 
 def stored_args(config: Config) -> dict[str, Any]:
@@ -146,6 +191,10 @@ def _last_of(config: Config) -> Path:
     path = Path(config.resume)
     if path.is_dir():
         path = path / "weights" / "last.pt"
+    elif path.is_file() and path.resolve().parent.name != "weights":
+        raise ConfigError(
+            f"resume = {config.resume!r}: the file does not lie in the weights folder of a run; name the run's folder"
+        )
     if not path.is_file():
         raise ConfigError(
             f"resume = {config.resume!r}: {path} does not exist; name a run folder or its weights/last.pt"
@@ -183,16 +232,19 @@ def _rebuilt(task: Task, checkpoint: Mapping[str, Any]) -> Network:
     return network
 
 
-def _state_of(checkpoint: Mapping[str, Any], plan: Plan) -> RunState:
+def _state_of(checkpoint: Mapping[str, Any], folder: Path, plan: Plan) -> RunState:
     """Where the run stands, found in the plan by its images: so `batch` may have changed."""
     state = RunState(**checkpoint["plan"])
     if state.images >= plan.total_images:
-        raise ConfigError(
-            f"resume: the run has finished its {state.epoch} epochs; type a larger epochs= to train it further"
-        )
+        if (folder / "results.json").is_file():
+            raise ConfigError(
+                f"resume: the run has finished its {state.epoch} epochs; type a larger epochs= to train it further"
+            )
+        return state  # trained to the end, but ended before its results were written
     if state.images not in plan.first_image:
         raise ConfigError(
-            f"resume: no epoch of the new plan opens a window at image {state.images}; leave batch as the run had it"
+            f"resume: no epoch of the new plan opens a window at image {state.images}; with tail={plan.tail} leave "
+            "batch and epochs as the run had them"
         )
     # Of epochs that open no window of their own (tail=carry) the last one's index is the same.
     state.window = plan.first_window[plan.first_image.index(state.images)]

@@ -71,9 +71,10 @@ def _global_settings(session: Session) -> Iterator[None]:
     """What torch keeps for the whole process, set for the run and put back after it."""
     threads, was_deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     fills = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    config = session.config
-    if config.deterministic:
-        torch.use_deterministic_algorithms(True, warn_only=not config.is_typed("deterministic"))
+    torch.set_num_threads(session.setup.threads)
+    if session.config.deterministic:
+        # Some CUDA operations of every detector have no such algorithm; there torch warns and goes on.
+        torch.use_deterministic_algorithms(True, warn_only=session.setup.device.type != "cpu")
         # Filling fresh memory costs a quarter of the time, and matters only to code that reads what it never wrote.
         deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
@@ -87,7 +88,7 @@ def _global_settings(session: Session) -> Iterator[None]:
 def _begin(session: Session, folder: Path, parts: Parts, recorder: Recorder) -> None:
     """Write and say what is about to be done."""
     write_args(folder / "args.yaml", session.config)
-    write_json(folder / "plan.json", plan_document(session.config, session.recipe))
+    write_json(folder / "plan.json", plan_document(session))
     recorder.log(
         "start",
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from visiontrain.run.prepare import (
 from visiontrain.run.score import open_scorer
 
 # Arguments of training that scoring takes over where they are not typed, so that it finds the same numbers.
-TAKEN_OVER = ("data", "data_format", "imgsz", "batch", "single_cls", "iou", "max_det", "amp")
+TAKEN_OVER = ("data", "data_format", "imgsz", "batch", "single_cls", "conf", "iou", "max_det", "amp")
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,14 @@ def val_run(config: Config) -> ValResult:
     folder = make_folder(config)
     network = place(loaded.network, setup)
     scorer = open_scorer(
-        config, task, network=network, records=records, names=data.names, setup=setup, precision=precision
+        config,
+        task,
+        network=network,
+        records=records,
+        names=data.names,
+        setup=setup,
+        precision=precision,
+        warn=lambda text: print(f"warning: {text}", file=sys.stderr),
     )
     try:
         metrics, losses = scorer.score(network)
@@ -78,7 +86,7 @@ def val_run(config: Config) -> ValResult:
     write_json(folder / "results.json", {"metrics": numbers, "split": config.split, "images": len(records)})
     if config.json:
         print(as_json(numbers))
-    elif not config.quiet:
+    else:
         print("\n".join([*data.messages, task.table(metrics), f"{config.split} split of {config.data}; run {folder}"]))
     return ValResult(metrics, losses, folder)
 

@@ -192,6 +192,9 @@ def _read_split(
         if split == "train":
             raise DataError([f"{what}: holds no images; name a folder that does" for what, _ in entries])
         return None
+    twice = len(paths) - len(set(paths))
+    if twice:
+        messages.append(f"{split}: {twice} images are listed more than once; each is used as often as it is listed")
     finder, reader = LabelFinder(paths), LabelReader(len(names), remarks)
     finder.check(split, messages)
     records: list[Record] = []

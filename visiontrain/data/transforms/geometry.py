@@ -36,10 +36,6 @@ class Tile(NamedTuple):
     """(3, 3): pixels of `image` → pixels of the canvas."""
 
 
-def identity() -> Matrix:
-    return np.eye(3)
-
-
 def scaling(x: float, y: float) -> Matrix:
     return np.diag([x, y, 1.0])
 

@@ -102,7 +102,7 @@ class TrainTransform:
     def __call__(self, key: SampleKey, images: ImageSource) -> Sample:
         rng = generator_of(self.seed, key)
         layer = self._compose(key.index, key, images, rng)
-        if rng.random() < self.settings.mixup:
+        if rng.random() < self.settings.mixup and key.epoch < self.settings.mosaic_until_epoch:
             partner = _readable_partners(key, images, rng, 1)[0]
             layer = _blend(layer, self._compose(partner, key, images, rng), float(rng.beta(MIXUP_BETA, MIXUP_BETA)))
         self._recolor_(layer.image, rng)
