@@ -96,7 +96,9 @@ class Run:
             validates=lambda epoch: epoch % val_interval == 0 or epoch == self.plan.epochs,
             ranking=MAP,
             patience=patience,
-            on_window=lambda window, report, state, rates: self.windows.append((window, report, replace(state), rates)),
+            on_window=lambda window, report, state, rates: self.windows.append(
+                (window.planned, report, replace(state), rates)
+            ),
             on_epoch=self.ends.append,
             clock=count(0.0, 0.25).__next__,
         )

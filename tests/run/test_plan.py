@@ -74,10 +74,7 @@ def test_what_training_would_refuse_is_refused(tiny_yolo):
         ({"batch": 24}, "weight decay is multiplied by 1.125"),
         ({"batch": 128, "lr_scaling": "sqrt"}, "weight decay is multiplied by 1.41421"),
         ({"batch": 128, "lr_scaling": "linear"}, "which is already multiplied by the 128 images of a window"),
-        (
-            {"batch": 19, "nbs": 19, "tail": "carry", "epochs": 1},
-            "micro-batches of 1: its statistics will be rough; choose",
-        ),
+        ({"batch": 6, "nbs": 6, "warmup_epochs": 0}, "micro-batches of 2: its statistics will be rough; choose"),
     ],
 )
 def test_what_a_user_should_know_is_said(planned, keys, text):

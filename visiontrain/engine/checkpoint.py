@@ -27,7 +27,7 @@ DIGEST_PREFIX = b"sha256:"
 _COMMENT_LENGTH = len(DIGEST_PREFIX) + 64  # the digest in hexadecimal
 PLAIN = (str, int, float, bool, type(None))
 STEP = "step"  # of an optimizer's state: a count, on the CPU, whatever the parameter is
-REQUIRED = ("format", "task", "model", "ema", "args", "names", "network")
+REQUIRED = ("task", "model", "ema", "args", "names", "network")
 
 
 def save_checkpoint(path: Path, values: Mapping[str, Any]) -> None:
@@ -88,13 +88,16 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             f"{path}: is not a checkpoint of tensors and plain values ({str(error).splitlines()[0]}); "
             "files that carry code are refused"
         ) from error
-    if not isinstance(values, dict) or any(key not in values for key in REQUIRED):
+    if not isinstance(values, dict) or "format" not in values:
         raise CheckpointError(f"{path}: is not a checkpoint of this program; name a best.pt or last.pt that it wrote")
     if values["format"] != FORMAT:
         raise CheckpointError(
             f"{path}: is of format {values['format']}, and this version reads format {FORMAT}; "
             "use the version that wrote it"
         )
+    missing = [key for key in REQUIRED if key not in values]
+    if missing:
+        raise CheckpointError(f"{path}: lacks {', '.join(missing)}; use another copy or an earlier checkpoint")
     return values
 
 
