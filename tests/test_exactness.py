@@ -11,7 +11,7 @@ from visiontrain.models.build import build_network
 from visiontrain.sample import Batch
 
 NUM_IMAGES = 16
-SIZE = 64
+SIZE = 32
 GAIN = 64.0
 BOX_COUNTS = {
     "even": [3] * 16,
@@ -25,8 +25,8 @@ BOX_COUNTS = {
 def full_batch(counts) -> Batch:
     generator = torch.Generator().manual_seed(0)
     most = max(counts)
-    corners = torch.rand(NUM_IMAGES, most, 2, generator=generator, dtype=torch.float64) * 40
-    sides = 6 + torch.rand(NUM_IMAGES, most, 2, generator=generator, dtype=torch.float64) * 16
+    corners = torch.rand(NUM_IMAGES, most, 2, generator=generator, dtype=torch.float64) * 16
+    sides = 4 + torch.rand(NUM_IMAGES, most, 2, generator=generator, dtype=torch.float64) * 12
     classes = torch.randint(0, 3, (NUM_IMAGES, most), generator=generator)
     is_padding = torch.arange(most)[None] >= torch.tensor(counts)[:, None]
     return Batch(
