@@ -21,7 +21,7 @@ from visiontrain.engine.checkpoint import (
 from visiontrain.engine.optimizer import OptimizerChoice, build_optimizer
 from visiontrain.errors import CheckpointError
 
-VALUES = {
+VALUES: dict[str, Any] = {
     "task": "detect",
     "model": {"weight": torch.arange(6.0).reshape(2, 3), "count": torch.tensor(3)},
     "ema": None,
