@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
