@@ -30,3 +30,8 @@ def test_info_counts_the_network():
     assert line.startswith("det-n: ")
     assert parameters <= 2_700_000
     assert gflops <= 6.6
+
+
+def test_export_is_refused_in_one_line():
+    with pytest.raises(ConfigError, match="export: is not part of this version"):
+        Model("det-n").export(format="onnx")

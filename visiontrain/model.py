@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from visiontrain.config.load import load_config
+from visiontrain.errors import ConfigError
 from visiontrain.predict.results import Results
 from visiontrain.run.predict import predict_results
 from visiontrain.run.prepare import describe_model
@@ -65,6 +66,14 @@ class Model:
         """
         results = predict_results(load_config("predict", python=self._with_model(settings)), source)
         return results if stream else list(results)
+
+    def export(self, **settings: Any) -> None:
+        """Not part of this version; the refusal is that of the command line.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError("export: is not part of this version; a Model can train, val, predict and info")
 
     def info(self, imgsz: int | None = None) -> str:
         """Layers, parameters and GFLOPs, in one line; printed and returned."""

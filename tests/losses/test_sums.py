@@ -27,3 +27,9 @@ def test_a_sum_has_no_floor_unless_it_declares_one():
     loss = LossSum(torch.tensor(1.0), torch.tensor(0.0))
     assert loss.floor == 0
     assert loss.scale_hint == 1
+
+
+def test_a_number_may_stand_for_the_normalizer():
+    total = torch.tensor(6.0, dtype=torch.float64)
+    assert LossSum(total, 3).normalizer.dtype == torch.float64
+    assert (total / LossSum(total, 3).normalizer).item() == 2.0

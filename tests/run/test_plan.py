@@ -57,6 +57,10 @@ def test_memory_grows_with_the_batch(planned):
     assert 0 < planned(batch=2)["memory_mb"] < planned(batch=4)["memory_mb"]
 
 
+def test_memory_of_huge_images_is_told_without_taking_it(planned):
+    assert planned(imgsz=32_768, batch=1)["memory_mb"] > 100_000
+
+
 def test_what_training_would_refuse_is_refused(tiny_yolo):
     with pytest.raises(ConfigError, match="imgsz = 321 is not a multiple"):
         plan(load_config("plan", python={"data": str(tiny_yolo(2)), "imgsz": 321}))

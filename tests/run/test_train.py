@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -256,3 +258,28 @@ def test_workers_do_not_change_a_bit(run_training, tmp_path):
     data = load_checkpoint(first.last)["args"]["values"]["data"]
     second = run_training(save_dir=str(tmp_path / "b"), workers=2, data=data)
     assert_equal_weights(first.last, second.last, "model")
+
+
+def test_the_best_checkpoint_is_not_one_to_go_on_from(run_training):
+    result = run_training()
+    with pytest.raises(ConfigError, match=r"holds the best epoch, not the latest; name the run's folder"):
+        train_run(load_config("train", python={"resume": str(result.best)}))
+
+
+def test_a_run_that_diverges_says_so(run_training, capsys):
+    run_training(optimizer="SGD", lr0=100.0, clip=0.0, warmup_epochs=0, epochs=3)
+    printed = capsys.readouterr().out
+    assert "not finite: the run has diverged; lower lr0" in printed or "the loss is not finite" in printed
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_is_told_what_it_lacks(tmp_path, tiny_yolo, small_network):
+    script = tmp_path / "script.py"
+    keys = {"data": str(tiny_yolo(4)), "imgsz": 64, "epochs": 1, "batch": 2, "nbs": 4, "workers": 1, "plots": False}
+    script.write_text(
+        f"from visiontrain import Model\nModel({str(small_network)!r}).train(**{keys!r})\n", encoding="utf-8"
+    )
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "put the call below `if __name__ ==" in done.stderr
+    assert [folder.name for folder in (tmp_path / "runs" / "detect").iterdir()] == ["train"]

@@ -20,7 +20,7 @@ class LossSum:
     total: Tensor
     """() float, differentiable: the sum over the micro-batch."""
     normalizer: Tensor
-    """() float: what the mean divides by, summed over the micro-batch. It is detached and added in float64."""
+    """() float, or a number: what the mean divides by, summed over the micro-batch. Detached and added in float64."""
     parts: Mapping[str, Tensor] = field(default_factory=dict)
     """Named shares of `total`, () float each, for the log; not differentiated."""
     floor: float = 0.0
@@ -28,6 +28,11 @@ class LossSum:
     scale_hint: float = 1.0
     """The normalizer that an image is expected to bring; it only keeps half-precision gradients in range."""
     name: str = "loss"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.normalizer, Tensor):
+            number = torch.as_tensor(self.normalizer, dtype=self.total.dtype, device=self.total.device)
+            object.__setattr__(self, "normalizer", number)
 
     @classmethod
     def from_mean(cls, mean: Tensor, count: Tensor | float, **parts: Tensor) -> LossSum:

@@ -197,7 +197,9 @@ def _load(spec: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if spec not in known:
         near = difflib.get_close_matches(str(spec), known, n=2, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(known)}"
-        raise ConfigError(f"model = {str(spec)!r}: there is no network of that name; {hint} Or give a YAML file's path")
+        raise ConfigError(
+            f"model = {str(spec)!r}: there is no network of that name; {hint}; or give a YAML file's path"
+        )
     stem, _, scale = str(spec).rpartition("-")
     return str(spec), _checked(str(spec), {**_parse(str(spec), _bundled()[stem]), "scale": scale})
 

@@ -11,6 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 PEAK_OVER_KEPT = 1.6
 """Peak memory per image over what the forward pass keeps; measured on a CPU at 320 and 640 pixels, batch 2 to 16."""
+PROBED_SIZE = 256
+"""Pixels; a multiple of any usual stride."""
 STATE_COPIES = 5  # weights, gradients, two of the optimizer, their average
 
 
@@ -55,9 +57,13 @@ def model_info(network: nn.Module, imgsz: int) -> ModelInfo:
 
 
 def training_bytes(network: nn.Module, imgsz: int, batch: int) -> int:
-    """An estimate of the memory that training takes for tensors; the program and its libraries come on top."""
+    """An estimate of the memory that training takes for tensors; the program and its libraries come on top.
+
+    What an image takes grows with its area, to a percent; so it is found at a small size, whatever `imgsz` is.
+    """
     state = STATE_COPIES * sum(parameter.nbytes for parameter in network.parameters())
-    return round(state + PEAK_OVER_KEPT * batch * kept_bytes(network, imgsz))
+    kept = kept_bytes(network, PROBED_SIZE) * (imgsz / PROBED_SIZE) ** 2
+    return round(state + PEAK_OVER_KEPT * batch * kept)
 
 
 def kept_bytes(network: nn.Module, imgsz: int) -> int:

@@ -179,7 +179,7 @@ class _Collector:
 
     def _add_found(self, where: str, paths: list[Path], verb: str) -> None:
         """Add the images among paths that were found, not named: other files are nobody's fault."""
-        files = [path for path in paths if path.is_file()]
+        files = [path for path in paths if path.is_file() and not path.name.startswith(".")]
         images = [path for path in files if path.suffix.lower() in self.suffixes]
         videos = [path for path in files if path.suffix.lower() in VIDEO_SUFFIXES]
         self.messages.extend(f"{path}: a video (left out); this version reads images only" for path in videos)

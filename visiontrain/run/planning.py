@@ -72,7 +72,7 @@ def plan_warnings(recipe: Recipe) -> list[str]:
             f"only {plan.num_updates} updates in all, fewer than {FEW_UPDATES}: raise epochs, or lower nbs "
             f"(now {plan.nbs})"
         )
-    if plan.full_window > plan.num_images and plan.tail != "carry":
+    if plan.nbs > plan.num_images and plan.tail != "carry":
         texts.append(
             f"effective batch {plan.num_images} of nbs {plan.nbs}: an epoch holds fewer images than a window; "
             f"lower nbs to {plan.num_images} or less"
@@ -85,8 +85,8 @@ def plan_warnings(recipe: Recipe) -> list[str]:
         )
     if plan.batch > plan.nbs:
         texts.append(
-            f"batch {plan.batch} is larger than nbs {plan.nbs}: every update sees {plan.full_window} images; "
-            "lower batch or raise nbs"
+            f"batch {plan.batch} is larger than nbs {plan.nbs}: an update sees "
+            f"{min(plan.full_window, plan.num_images)} images; lower batch or raise nbs"
         )
     if recipe.decay_factor != 1:
         texts.append(

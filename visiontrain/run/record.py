@@ -102,6 +102,9 @@ class Recorder:
     def epoch(self, end: EpochEnd, parts: Parts) -> None:
         """Write the epoch's row, and the checkpoints."""
         self.log("epoch", end.row)
+        diverged = [name for name, value in end.row.items() if "loss" in name and not math.isfinite(value or 0.0)]
+        if diverged:
+            self.warn(f"epoch {end.state.epoch}: {', '.join(diverged)} not finite: the run has diverged; lower lr0")
         self.log("windows", {"epoch": end.state.epoch, "images": tuple(self._sizes)})
         self._sizes.clear()
         values = checkpoint_of(parts, self._session, end)

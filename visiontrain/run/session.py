@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -71,6 +72,7 @@ def open_session(config: Config) -> Session:
     Raises:
         UserError: If anything about it is wrong.
     """
+    _check_not_a_worker()
     config = _with_absolute_paths(config)
     checkpoint: Mapping[str, Any] | None = None
     changes: tuple[str, ...] = ()
@@ -111,7 +113,8 @@ def open_session(config: Config) -> Session:
         },
     )
     state = RunState() if checkpoint is None or folder is None else _state_of(checkpoint, folder, recipe.plan)
-    messages = data.messages + (("no val split: the last epoch counts as the best",) if val is None else ())
+    has_no_val = config.val and val is None
+    messages = data.messages + (("no val split: the last epoch counts as the best",) if has_no_val else ())
     return Session(
         config,
         task,
@@ -135,6 +138,15 @@ def _check_batch_norm(config: Config, network: Network, plan: Plan) -> None:
         raise ConfigError(
             f"batch = {plan.batch}: a micro-batch of one image at imgsz = {config.imgsz} leaves BatchNorm one value "
             f"a channel; raise imgsz to {2 * max(network.strides)}, or batch so that no micro-batch holds one image"
+        )
+
+
+def _check_not_a_worker() -> None:
+    """Raises ConfigError in a loader's worker that is about to run the user's script, and the training in it, again."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # what Python itself asks before it refuses
+        raise ConfigError(
+            "workers: a worker process runs the script again from its top; put the call below "
+            '`if __name__ == "__main__":`, or use workers=0'
         )
 
 
@@ -194,6 +206,11 @@ def _last_of(config: Config) -> Path:
     elif path.is_file() and path.resolve().parent.name != "weights":
         raise ConfigError(
             f"resume = {config.resume!r}: the file does not lie in the weights folder of a run; name the run's folder"
+        )
+    if path.is_file() and path.name == "best.pt":
+        raise ConfigError(
+            f"resume = {config.resume!r}: holds the best epoch, not the latest; name the run's folder or its last.pt "
+            "(or an epochN.pt, to train again from there)"
         )
     if not path.is_file():
         raise ConfigError(

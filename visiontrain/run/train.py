@@ -62,6 +62,10 @@ def train_run(config: Config) -> TrainResult:
             _begin(session, folder, parts, recorder)
             state = fit(_training(session, parts, recorder), session.state)
             return _finish(session, folder, parts, recorder, state)
+        except KeyboardInterrupt:
+            is_saved = recorder.last.is_file()
+            recorder.warn(f"stopped; go on with resume={folder}" if is_saved else "stopped before its first checkpoint")
+            raise
         finally:
             parts.close()
 

@@ -61,7 +61,9 @@ class YoloReader:
         if faults:
             raise DataError(faults)
         if not found:
-            raise DataError(f"{yaml_path}: names no images for {', '.join(splits)}; add one of these keys")
+            raise DataError(
+                f"{yaml_path}: names no images for {' or '.join(splits)}; give the key a folder that holds images"
+            )
         return DataSet(source, names, found, tuple(messages))
 
 
