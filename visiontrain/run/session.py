@@ -99,19 +99,7 @@ def open_session(config: Config) -> Session:
     check_image_size(config, network)
     recipe = decide_recipe(config, task, len(train))
     _check_batch_norm(config, network, recipe.plan)
-    config = config.decide(
-        model=config.model or task.default_model,
-        optimizer=recipe.optimizer.name,
-        **{
-            key: value
-            for key, value in (
-                ("lr0", recipe.optimizer.lr0),
-                ("momentum", recipe.optimizer.momentum),
-                ("warmup_momentum", recipe.schedule.warmup_momentum),
-            )
-            if not config.is_typed(key)
-        },
-    )
+    config = _with_decisions(config, task, recipe)
     state = RunState() if checkpoint is None or folder is None else _state_of(checkpoint, folder, recipe.plan)
     has_no_val = config.val and val is None
     messages = data.messages + (("no val split: the last epoch counts as the best",) if has_no_val else ())
@@ -173,6 +161,20 @@ def _like_before(setup: DeviceSetup, checkpoint: Mapping[str, Any]) -> tuple[Dev
         if before != version:
             lines.append(f"{name}: the run had version {before}, here is {version}: bits may differ")
     return setup, tuple(lines)
+
+
+def _with_decisions(config: Config, task: Task, recipe: Recipe) -> Config:
+    """`config` with what was decided about the update in place of `auto` and of defaults."""
+    rates = {
+        "lr0": recipe.optimizer.lr0,
+        "momentum": recipe.optimizer.momentum,
+        "warmup_momentum": recipe.schedule.warmup_momentum,
+    }
+    return config.decide(
+        model=config.model or task.default_model,
+        optimizer=recipe.optimizer.name,
+        **{key: value for key, value in rates.items() if not config.is_typed(key)},
+    )
 
 
 def stored_args(config: Config) -> dict[str, Any]:
