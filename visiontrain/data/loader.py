@@ -129,7 +129,6 @@ class EvalLoader:
         records = dataset.records
         order = sorted(range(len(records)), key=lambda index: (records[index].height / records[index].width, index))
         indices = [order[start : start + batch] for start in range(0, len(order), batch)]
-        self.num_images = len(records)
         make_batches = partial(_collate_by_shape, collate)
         self._make = partial(_make_loader, dataset, make_batches, indices, workers=workers, pin_memory=pin_memory)
         self._loader: DataLoader[Any] | None = None

@@ -41,10 +41,6 @@ class Network(nn.Module):
         self.description = dict(description)
         self._last_reader = {source: reader for reader, read in enumerate(self.sources) for source in read}
 
-    @property
-    def head(self) -> nn.Module:
-        return self.layers[-1]
-
     def forward(self, images: Tensor) -> Any:
         """Raw outputs of the head.
 

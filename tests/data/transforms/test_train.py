@@ -155,3 +155,9 @@ def test_values_out_of_range_are_refused_all_at_once():
     with pytest.raises(ConfigError, match=r"mosaic = 2 is not a probability") as caught:
         replace(PLAIN, mosaic=2, scale=1.0, translate=-0.1, imgsz=0)
     assert len(caught.value.faults) == 4
+
+
+def test_mixup_ends_with_mosaic(painted):
+    transform = TrainTransform(replace(PLAIN, mixup=1, mosaic_until_epoch=3), 0)
+    counts = [len(transform(SampleKey(epoch, 0, 0), painted(*FOUR)).boxes) for epoch in range(5)]
+    assert counts == [2, 2, 2, 1, 1]
