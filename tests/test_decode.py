@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torchvision.ops import box_iou
 
@@ -20,6 +20,7 @@ def decode_slowly(
     boxes, scores, *, conf, iou, max_det, multi_label, agnostic=False, classes=None, max_candidates=30_000
 ):
     """One image, by the book."""
+    conf = torch.tensor(conf).item()  # scores are float32, and so is what they are compared with
     candidates = []
     for anchor, row in enumerate(scores.tolist()):
         labels = range(len(row)) if multi_label else [row.index(max(row))]
@@ -37,7 +38,7 @@ def decode_slowly(
     return kept[:max_det]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000),
     conf=st.sampled_from([0.0, 0.3, 0.5, 1.0]),
@@ -48,6 +49,8 @@ def decode_slowly(
     classes=st.sampled_from([None, [0], [2, 1]]),
     max_candidates=st.sampled_from([10, 30_000]),
 )
+# A score of 0.3 in float32 is a little more than 0.3.
+@example(seed=0, conf=0.3, iou=0.2, max_det=300, multi_label=False, agnostic=False, classes=None, max_candidates=30_000)
 def test_decoding_agrees_with_a_slow_loop(seed, **options):
     boxes, scores = random_outputs(seed)
     for image, found in enumerate(decode_detections(boxes, scores, **options)):

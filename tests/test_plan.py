@@ -19,8 +19,7 @@ runs = st.fixed_dictionaries(
         "tail": st.sampled_from(TAILS),
     }
 )
-many = settings(max_examples=500, deadline=None, derandomize=True, database=None)
-some = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+many = settings(max_examples=500)
 
 
 def windows_of(plan):
@@ -111,7 +110,6 @@ def test_every_epoch_is_closed_by_exactly_the_window_that_holds_its_last_image(r
     assert closed == plan.epochs
 
 
-@some
 @given(runs, st.data())
 def test_without_a_ramp_windows_are_the_same_for_every_batch_that_divides_nbs(run, data):
     divisors = [batch for batch in range(1, run["nbs"] + 1) if run["nbs"] % batch == 0]
@@ -121,7 +119,6 @@ def test_without_a_ramp_windows_are_the_same_for_every_batch_that_divides_nbs(ru
     assert one.window_sizes == other.window_sizes
 
 
-@some
 @given(runs)
 def test_spread_makes_windows_of_near_equal_size_in_epochs_that_the_ramp_does_not_touch(run):
     plan = plan_run(**run | {"tail": "spread"})
@@ -134,7 +131,6 @@ def test_spread_makes_windows_of_near_equal_size_in_epochs_that_the_ramp_does_no
         assert max(sizes) - min(sizes) <= 1
 
 
-@some
 @given(runs)
 def test_flush_and_spread_never_let_a_window_cross_an_epoch(run):
     for tail in ("flush", "spread"):
@@ -142,7 +138,6 @@ def test_flush_and_spread_never_let_a_window_cross_an_epoch(run):
         assert all(sum(sizes) == plan.num_images for sizes in plan.window_sizes)
 
 
-@some
 @given(runs)
 def test_carry_makes_only_the_last_window_of_the_run_short(run):
     plan = plan_run(**run | {"tail": "carry", "warmup_epochs": 0})
@@ -223,14 +218,12 @@ def test_a_window_that_ends_with_its_epoch_closes_it_and_no_other():
     assert [plan.last_epoch_closed_by(window) for window in windows_of(plan)] == [0, 1]
 
 
-@some
 @given(runs)
 def test_plan_windows_walks_the_same_windows(run):
     assert list(plan_windows(**run)) == windows_of(plan_run(**run))
 
 
 @given(st.integers(1, 500), st.integers(1, 40))
-@settings(deadline=None, derandomize=True, database=None)
 def test_parts_of_an_even_cut_differ_by_at_most_one_and_larger_ones_come_first(size, parts):
     sizes = cut_evenly(size, parts)
     assert sum(sizes) == size

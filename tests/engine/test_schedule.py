@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.optim import SGD, AdamW
@@ -12,8 +12,6 @@ from torch.optim import SGD, AdamW
 from visiontrain.engine.optimizer import parameter_groups
 from visiontrain.engine.schedule import Schedule, lr_factor
 from visiontrain.plan import TAILS, plan_run
-
-SETTINGS = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 
 
 def schedule_of(plan, **keys):
@@ -39,7 +37,6 @@ plans = st.builds(
 )
 
 
-@SETTINGS
 @given(plans, st.booleans())
 def test_the_first_rate_is_never_zero_and_the_last_is_exactly_the_final_one(plan, is_cosine):
     rates = rates_of(plan, is_cosine=is_cosine)
@@ -48,7 +45,6 @@ def test_the_first_rate_is_never_zero_and_the_last_is_exactly_the_final_one(plan
     assert rates[-1].momentum == 0.937
 
 
-@SETTINGS
 @given(plans, st.booleans())
 def test_no_rate_exceeds_the_one_that_was_asked_for(plan, is_cosine):
     for rates in rates_of(plan, is_cosine=is_cosine):
