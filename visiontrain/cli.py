@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "val": "visiontrain.run.val:val",
     "predict": "visiontrain.run.predict:predict",
     "plan": "visiontrain.run.plan:plan",
+    "verify": "visiontrain.run.verify:verify",
     "env": "visiontrain.run.env:env",
 }
 _TASKS = (*SETTINGS["task"].rules.choices, *SETTINGS["task"].rules.later)

@@ -20,12 +20,12 @@ MODES: Mapping[str, str] = {
     "val": "score a model on a split",
     "predict": "run a model on images, folders and globs",
     "plan": "print what train with the same arguments would do, and train nothing",
+    "verify": "prove on your data and model that accumulation equals the full batch",
     "env": "print versions and devices",
 }
 MODES_TO_COME: Mapping[str, str] = {
     "compare": "compare two models on a split",
     "export": "write a model in another format",
-    "verify": "prove that accumulation equals the full batch",
     "check": "read a whole data set and report every fault",
     "show": "draw one training sample",
     "convert": "read weights of other programs",
@@ -146,13 +146,27 @@ class Config:
         help="the largest gradient norm of a step; larger ones are scaled down to it; 0: no limit",
     )
     norm: str = _batch(
-        "batch", choices=("batch", "frozen", "sync", "group"), available=False, help="the kind of normalization layers"
+        "batch",
+        choices=("batch", "frozen", "sync", "group"),
+        help="the normalization layers: BatchNorm on micro-batches, with its statistics frozen, over all processes, "
+        "or GroupNorm, which sees one image at a time",
+    )
+    bn_momentum: float = _batch(
+        0.03,
+        above=0,
+        most=1,
+        help="the weight of a micro-batch in BatchNorm's running statistics, which remember 1/bn_momentum of them",
+    )
+    precise_bn: bool = _batch(
+        False, help="whether the best weights' BatchNorm statistics are estimated anew over the training images"
     )
     processes: int = _batch(1, least=1, most=1024, available=False, help="the number of processes that train together")
     checkpoint_activations: bool = _batch(
-        False, available=False, help="whether activations are computed twice to save memory"
+        False, help="whether activations are computed twice, in the backward pass again, to save memory"
     )
-    noise_scale: bool = _batch(False, available=False, help="whether the gradient noise scale is measured")
+    noise_scale: bool = _batch(
+        False, help="whether the gradient noise scale is measured, which tells whether nbs fits the data"
+    )
     max_skips: int = _batch(
         10, least=0, most=_COUNT, available=False, help="the windows in a row that may fail before training stops"
     )
