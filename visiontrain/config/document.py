@@ -14,6 +14,7 @@ from visiontrain.config.schema import MODES, SETTINGS, settings_of
 from visiontrain.config.setting import Setting
 
 _WIDTH = 118
+_KEY_WIDTH = 2 + max(len(key) for key, setting in SETTINGS.items() if setting.rules.available)
 
 
 def overview() -> str:
@@ -114,7 +115,7 @@ def _by_group(settings: Iterable[Setting]) -> Iterator[tuple[str, list[Setting]]
 
 
 def _help_lines(setting: Setting) -> list[str]:
-    left = f"  {setting.key:<16}{setting.takes():<31}{setting.default!s:<9}"
+    left = f"  {setting.key:<{_KEY_WIDTH}}{setting.takes():<31}{setting.default!s:<9}"
     first, *more = textwrap.wrap(setting.rules.help, _WIDTH - len(left))
     return [left + first, *(" " * len(left) + line for line in more)]
 
