@@ -82,7 +82,7 @@ class Logger(Protocol):
     """A sink for what a run reports."""
 
     def log(self, event: str, values: Mapping[str, Any]) -> None:
-        """`event` is one of `start window epoch windows warning end`; `values` are plain numbers and texts."""
+        """`event` is one of `start window epoch windows note warning end`; `values` are plain numbers and texts."""
 
     def close(self) -> None: ...
 

@@ -9,7 +9,7 @@ from visiontrain.engine.precision import Precision
 from visiontrain.losses.sums import LossSum
 from visiontrain.sample import Batch
 
-FP32 = Precision("fp32", "cpu", None, None)
+FP32 = Precision("fp32", "cpu", None)
 CPU = torch.device("cpu")
 
 

@@ -81,14 +81,15 @@ class Run:
         self.poisoned, self.unreadable = poisoned, unreadable
         self.scores = scores
         gradients = GradientWindow(self.optimizer, model=self.network)
+        precision = Precision("fp32", "cpu", None)
         self.training = Training(
             network=self.network,
             average=Ema(self.network) if ema else LiveWeights(self.network),
             gradients=gradients,
-            transaction=Transaction(gradients, batch=self.plan.batch, warn=pytest.fail),
+            transaction=Transaction(gradients, batch=self.plan.batch, precision=precision, warn=pytest.fail),
             schedule=Schedule(0.1, 0.01, 0.9, 0.8, 0.0, False, self.plan.warmup_images, self.plan.total_images),
             criterion=self.criterion,
-            precision=Precision("fp32", "cpu", None, None),
+            precision=precision,
             device=torch.device("cpu"),
             plan=self.plan,
             windows=self.load,

@@ -52,7 +52,7 @@ def test_a_forward_pass_inside_autocast_has_the_chosen_dtype(name, dtype):
 
 
 def test_fp32_does_not_open_autocast_at_all():
-    with torch.autocast("cpu", torch.bfloat16), Precision("fp32", "cpu", None, None).autocast():
+    with torch.autocast("cpu", torch.bfloat16), Precision("fp32", "cpu", None).autocast():
         assert torch.is_autocast_enabled("cpu")
 
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
+from visiontrain.engine.precision import Precision
 from visiontrain.engine.transaction import Transaction, is_out_of_memory
 from visiontrain.engine.window import GradientWindow
 from visiontrain.errors import ConfigError
@@ -45,7 +46,8 @@ class Toy:
         self.optimizer = SGD(self.network.parameters(), lr=0.1)
         self.gradients = GradientWindow(self.optimizer, model=self.network)
         self.warnings, self.seen = [], []
-        self.transaction = Transaction(self.gradients, batch=batch, warn=self.warnings.append)
+        precision = Precision("fp32", "cpu", None)
+        self.transaction = Transaction(self.gradients, batch=batch, precision=precision, warn=self.warnings.append)
         self.fits, self.fails_at, self.error = fits, list(fails_at), error
 
     def step(self, planned, batches):

@@ -13,6 +13,11 @@ def decay_after(updates: int) -> float:
     return min(0.9999, (1 + updates) / (10 + updates))
 
 
+def horizon_after(updates: int) -> float:
+    """How many of the last updates the average holds, after `updates` of them."""
+    return 1 / (1 - decay_after(updates))
+
+
 class Ema:
     """The average of a network's parameters and floating-point buffers (so also of BatchNorm's running statistics).
 

@@ -48,10 +48,21 @@ class RunState:
     images: int = 0
     skipped: int = 0
     """Windows that were left out, because of a loss or gradient that is not finite or of images that cannot be read."""
+    calibrations: int = 0
+    """Windows that were left out while the loss scale of half precision was too high; not among the skipped."""
     seconds: float = 0.0
     best: float | None = None
     best_epoch: int = 0
     """Counted from 1; 0 where nothing was ranked yet."""
+
+    def count(self, report: WindowReport) -> None:
+        """Count a window by what became of it."""
+        if report.applied:
+            self.updates += 1
+        elif report.is_calibration:
+            self.calibrations += 1
+        else:
+            self.skipped += 1
 
 
 @dataclass(frozen=True)
@@ -103,9 +114,7 @@ def fit(training: Training, state: RunState) -> RunState:
         report = run.transaction.run(window, lambda planned, batches: _step(run, planned, batches))
         if report.applied:
             run.average.update(run.network)
-            state.updates += 1
-        else:
-            state.skipped += 1
+        state.count(report)
         state.window, state.images = window.planned.index + 1, window.planned.stop
         log.add(report, rates, window.t_data)
         run.on_window(window, report, state, rates)

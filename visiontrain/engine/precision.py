@@ -14,20 +14,37 @@ NATIVE_BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 CUDA_WITH_BF16 = (8, 0)  # compute capability of the first generation with such units
 
 
-@dataclass(frozen=True)
+@dataclass
 class Precision:
-    """How a forward pass is run."""
+    """How forward passes are run. What it was chosen to be stays; fp32 may take over while the run goes on."""
 
-    name: str
+    chosen: str
     """`fp32`, `bf16` or `fp16`."""
     device_type: str
     dtype: torch.dtype | None
-    """None in fp32: no autocast at all."""
-    scaler: torch.amp.GradScaler | None
+    """Of the chosen precision; None in fp32."""
+    chosen_scaler: torch.amp.GradScaler | None = None
+    is_overruled: bool = False
+    """Whether fp32 has taken over."""
+
+    @property
+    def name(self) -> str:
+        """Of the precision in use."""
+        return "fp32" if self.is_overruled else self.chosen
+
+    @property
+    def is_half(self) -> bool:
+        """Whether the precision in use is half precision."""
+        return self.dtype is not None and not self.is_overruled
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """The scaler that the precision in use needs."""
+        return None if self.is_overruled else self.chosen_scaler
 
     def autocast(self) -> AbstractContextManager[object]:
-        """The context of the forward pass."""
-        if self.dtype is None:
+        """The context of the forward pass; in fp32 no autocast at all."""
+        if self.dtype is None or self.is_overruled:
             return nullcontext()
         return torch.autocast(self.device_type, self.dtype)
 

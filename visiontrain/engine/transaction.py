@@ -1,4 +1,4 @@
-"""A window is applied whole or leaves no trace, also when memory runs out in the middle of it."""
+"""A window is applied whole or leaves no trace, also when memory or the range of numbers gives out in the middle."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 
+from visiontrain.engine.precision import Precision
 from visiontrain.engine.window import GradientWindow, WindowReport
 from visiontrain.errors import ConfigError
 from visiontrain.plan import Window
@@ -19,6 +20,11 @@ OUT_OF_MEMORY_TEXTS = (
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUBLAS_STATUS_ALLOC_FAILED",
 )
+
+TRIAL_WINDOWS = 10
+"""First windows of a run in which a loss that is not finite puts half precision to the test."""
+LEAST_SCALE = 1.0
+"""A loss scale below this makes gradients smaller than they are: half precision does not hold them at all."""
 
 
 class ReplayableWindow(Protocol):
@@ -33,23 +39,62 @@ Step = Callable[[Window, Iterable[Batch]], WindowReport]
 
 
 class Transaction:
-    """Runs windows; when memory runs out it drops what was added, halves the micro-batch and replays the window.
+    """Runs windows, and replays them where they did not fit: on smaller micro-batches, or in fp32.
 
-    Only the number of micro-batches changes: the window's images, its decay and its place in the schedule stay.
+    The window's images, its decay and its place in the schedule stay.
     """
 
-    def __init__(self, gradients: GradientWindow, *, batch: int, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        gradients: GradientWindow,
+        *,
+        batch: int,
+        precision: Precision,
+        warn: Callable[[str], None],
+    ) -> None:
         self.batch = batch
         """Most images at once, as far as it is known to fit."""
         self.gradients = gradients
+        self._precision = precision
         self._warn = warn
 
     def run(self, window: ReplayableWindow, step: Step) -> WindowReport:
-        """Apply `step` to the window, on smaller micro-batches where it must be.
+        """Apply `step` to the window, as often as it must be.
 
         Raises:
             ConfigError: If a single image does not fit, or the optimizer's own step.
         """
+        report = self._run_in_memory(window, step)
+        doubt = self._doubt(report, window.planned)
+        return self._retry_in_fp32(window, step, report, doubt) if doubt else report
+
+    def _doubt(self, report: WindowReport, planned: Window) -> str:
+        """Why half precision may be what kept the window from being applied, or nothing."""
+        if report.applied or not self._precision.is_half:
+            return ""
+        if not report.is_loss_finite and planned.index < TRIAL_WINDOWS:
+            return f"the loss of window {planned.index} is not finite in {self._precision.name}"
+        scaler = self._precision.scaler
+        if report.is_calibration and scaler is not None and scaler.get_scale() < LEAST_SCALE:
+            return f"the loss scale of {self._precision.name} has fallen to {scaler.get_scale():g}"
+        return ""
+
+    def _retry_in_fp32(self, window: ReplayableWindow, step: Step, report: WindowReport, doubt: str) -> WindowReport:
+        """Let fp32 take over, for good if it can apply the window; else precision was not what was wrong."""
+        self._overrule(True)
+        again = self._run_in_memory(window, step)
+        if again.applied:
+            self._warn(f"{doubt}: fp32 takes over from here on; amp=False says so from the start")
+            return again
+        self._overrule(False)
+        return report
+
+    def _overrule(self, is_overruled: bool) -> None:
+        self._precision.is_overruled = is_overruled
+        self.gradients.scaler = self._precision.scaler
+
+    def _run_in_memory(self, window: ReplayableWindow, step: Step) -> WindowReport:
+        """Apply `step` to the window; where memory runs out drop what was added, halve the micro-batch, begin again."""
         while True:
             try:
                 return step(window.planned, self._cut(window))

@@ -24,12 +24,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from visiontrain.engine.branches import as_branches, note_owners_
+from visiontrain.engine.noise import NoiseScale
 from visiontrain.losses.sums import LossSum
-
-BARE_TENSOR = (
-    "the criterion returned a bare tensor: means cannot be added up over micro-batches that hold different numbers of "
-    "targets; return LossSum(total, normalizer), or LossSum.from_mean(loss, count) with the count it was divided by"
-)
 
 
 @dataclass(frozen=True)
@@ -66,6 +63,9 @@ class WindowReport:
     """() float: norm of the whole gradient before clipping."""
     reason: str = ""
     """Why the window was not applied."""
+    is_calibration: bool = False
+    """Whether it was left out because the scaler's loss scale was too high: then no image is at fault."""
+    is_loss_finite: bool = True
 
     def losses(self) -> dict[str, float]:
         """The mean of every part over the window; waits for the device."""
@@ -91,6 +91,7 @@ class GradientWindow:
         scaler: For fp16.
         clip: The most that the norm of the whole gradient may be; None leaves it.
         gain: A constant that the mean gradient is multiplied by.
+        noise: Measures the gradient noise scale; `add` must then be told its images.
     """
 
     def __init__(
@@ -101,12 +102,14 @@ class GradientWindow:
         scaler: torch.amp.GradScaler | None = None,
         clip: float | None = None,
         gain: float = 1.0,
+        noise: NoiseScale | None = None,
     ) -> None:
         self.optimizer = optimizer
         self.model = model
         self.scaler = scaler
         self.clip = clip
         self.gain = gain
+        self.noise = noise
         self.is_applying = False
         """Whether the optimizer's own step has begun: from then on the window cannot be rolled back."""
         self._owners: dict[Tensor, str] = {}  # parameter → its branch, where there are several
@@ -116,6 +119,7 @@ class GradientWindow:
         self._reference: float | None = None
         self._planned_images: int | None = None
         self._num_images = 0
+        self._is_last = False
         self._before: _NetworkState | None = None
 
     def open(self, num_images: int | None = None) -> None:
@@ -133,6 +137,7 @@ class GradientWindow:
         """The context of a micro-batch's forward pass and `add`; gradients are exchanged in the last one only."""
         if self._before is None:
             self.open()
+        self._is_last = last
         if isinstance(self.model, DistributedDataParallel) and not last:
             with self.model.no_sync():
                 yield
@@ -151,7 +156,7 @@ class GradientWindow:
             ValueError: If a parameter is reached from two branches, or if the branches are not those of the micro-batch
                 before.
         """
-        branches = _as_branches(losses)
+        branches = as_branches(losses)
         if self._branches and [branch.name for branch in branches] != list(self._branches):
             raise ValueError(
                 f"the loss branches of a micro-batch are {[branch.name for branch in branches]}, those before it were "
@@ -161,9 +166,11 @@ class GradientWindow:
             self._reference = _power_of_two(branches[0].scale_hint * (self._planned_images or 1))
         if len(branches) > 1:
             # In every micro-batch: a branch without targets may reach fewer parameters than it does with some.
-            _note_owners_(self._owners, branches)
+            note_owners_(self._owners, branches)
         total = torch.stack([branch.total for branch in branches]).sum() / self._reference
         (self.scaler.scale(total) if self.scaler is not None else total).backward()
+        if self.noise is not None and not self._branches and not self._is_last:
+            self.noise.note_part(self._params(), {branch.name: branch.normalizer for branch in branches}, num_images)
         for branch in branches:
             self._add_sums(branch)
         self._num_images += num_images
@@ -176,17 +183,17 @@ class GradientWindow:
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
             self._is_unscaled = True
-        params = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        params = self._params()
         self._scale(params, world)
         norm = torch.nn.utils.clip_grad_norm_(params, math.inf if self.clip is None else self.clip)
-        reason = self._why_not(norm)
-        if not reason:
+        report = self._report(norm)
+        if report.applied:
             self._apply()
-        if self.scaler is not None:
-            self.scaler.update()
-        report = self._report(norm, reason)
-        if reason:
+        self._update_scale(report)
+        if not report.applied:
             self._restore()
+        if self.noise is not None:
+            self.noise.keep(self._num_images) if report.applied else self.noise.drop()
         self.optimizer.zero_grad(set_to_none=True)
         self._reset()
         return report
@@ -197,8 +204,14 @@ class GradientWindow:
         if self.scaler is not None and self._is_unscaled:
             self.scaler.update(self.scaler.get_scale())  # the same scale; else unscale_ would refuse the replay
         self._restore()
+        if self.noise is not None:
+            self.noise.drop()
         self.optimizer.zero_grad(set_to_none=True)
         self._reset()
+
+    def _params(self) -> list[Tensor]:
+        """The parameters that have a gradient."""
+        return [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
 
     def _add_sums(self, loss: LossSum) -> None:
         wide = torch.float32 if loss.total.device.type == "mps" else torch.float64
@@ -230,13 +243,18 @@ class GradientWindow:
         assert self._reference is not None
         for name, branch in self._branches.items():
             owned = params if len(self._branches) == 1 else self._owned_by(name, params)
-            factor = self.gain * self._reference * world / branch.normalizer.clamp(min=branch.floor)
+            divisor = branch.normalizer.clamp(min=branch.floor)
+            factor = self.gain * self._reference * world / divisor
             by_dtype: dict[torch.dtype, list[Tensor]] = {}
             for param in owned:
                 assert param.grad is not None
                 by_dtype.setdefault(param.grad.dtype, []).append(param.grad)
             for dtype, grads in by_dtype.items():
                 torch._foreach_mul_(grads, factor.to(dtype))
+            if self.noise is not None:
+                # What was kept is this process's own, not a mean over processes, and may be scaled for half precision.
+                kept_in = 1.0 if self.scaler is None else self.scaler.get_scale()
+                self.noise.compare(name, owned, factor=factor / (world * kept_in), divisor=divisor)
 
     def _owned_by(self, name: str, params: list[Tensor]) -> list[Tensor]:
         orphan = next((param for param in params if param not in self._owners), None)
@@ -247,18 +265,37 @@ class GradientWindow:
             )
         return [param for param in params if self._owners[param] == name]
 
-    def _why_not(self, norm: Tensor) -> str:
-        """Why the window may not be applied, or nothing. The one place where a window waits for the device."""
+    def _report(self, norm: Tensor) -> WindowReport:
+        """What is to become of the window. The one place where it waits for the device."""
         branches = self._branches.values()
         is_finite = torch.isfinite(torch.stack([branch.total for branch in branches])).all()
         has_targets = torch.stack([branch.normalizer.clamp(min=branch.floor) > 0 for branch in branches]).all()
         finite_norm = torch.isfinite(norm).to(is_finite.device)
         finite_loss, targets, finite_gradient = torch.stack([is_finite, has_targets, finite_norm]).tolist()
+        reason, is_calibration = "", False
         if not finite_loss:
-            return "the loss is not finite"
-        if not targets:
-            return "the window holds nothing that counts: its normalizer is 0"
-        return "" if finite_gradient else "the gradient is not finite"
+            reason = "the loss is not finite"
+        elif not targets:
+            reason = "the window holds nothing that counts: its normalizer is 0"
+        elif not finite_gradient and self.scaler is not None:
+            reason = f"the gradient overflowed at a loss scale of {self.scaler.get_scale():g}"
+            is_calibration = True
+        elif not finite_gradient:
+            reason = "the gradient is not finite"
+        return WindowReport(
+            applied=not reason,
+            num_images=self._num_images,
+            shares={
+                name: Share(part, branch.normalizer, branch.floor)
+                for branch in branches
+                for name, part in branch.parts.items()
+            },
+            normalizer=next(iter(branches)).normalizer,
+            grad_norm=norm,
+            reason=reason,
+            is_calibration=is_calibration,
+            is_loss_finite=finite_loss,
+        )
 
     def _apply(self) -> None:
         self.is_applying = True
@@ -267,14 +304,13 @@ class GradientWindow:
         else:
             self.optimizer.step()
 
-    def _report(self, norm: Tensor, reason: str) -> WindowReport:
-        shares = {
-            name: Share(part, branch.normalizer, branch.floor)
-            for branch in self._branches.values()
-            for name, part in branch.parts.items()
-        }
-        normalizer = next(iter(self._branches.values())).normalizer
-        return WindowReport(not reason, self._num_images, shares, normalizer, norm, reason)
+    def _update_scale(self, report: WindowReport) -> None:
+        if self.scaler is None:
+            return
+        if report.applied or report.is_calibration:
+            self.scaler.update()
+        else:  # no scale would have helped
+            self.scaler.update(self.scaler.get_scale())
 
     def _close_empty(self) -> WindowReport:
         self.rollback()
@@ -286,7 +322,7 @@ class GradientWindow:
             self._before.restore()
 
     def _reset(self) -> None:
-        self.is_applying = self._is_unscaled = False
+        self.is_applying = self._is_unscaled = self._is_last = False
         self._branches = {}
         self._reference = None
         self._planned_images = None
@@ -317,41 +353,3 @@ class _NetworkState:
 def _power_of_two(value: float) -> float:
     """The power of two nearest to `value` in ratio."""
     return 2.0 ** round(math.log2(value))
-
-
-def _as_branches(losses: LossSum | Sequence[LossSum]) -> list[LossSum]:
-    branches = [losses] if isinstance(losses, LossSum | Tensor) else list(losses)
-    if not all(isinstance(branch, LossSum) for branch in branches):
-        raise TypeError(BARE_TENSOR)
-    names = [branch.name for branch in branches]
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"a criterion returns one LossSum, or several of different names; got {names}")
-    return branches
-
-
-def _note_owners_(owners: dict[Tensor, str], branches: Sequence[LossSum]) -> None:
-    """Note the parameters behind each branch, found in the graph; each must belong to one alone."""
-    for branch in branches:
-        for leaf in _leaves(branch.total):
-            first = owners.setdefault(leaf, branch.name)
-            if first != branch.name:
-                raise ValueError(
-                    f"a parameter of shape {tuple(leaf.shape)} is reached from the loss branches {first!r} and "
-                    f"{branch.name!r}, which have different normalizers; let them share one LossSum, or detach one"
-                )
-
-
-def _leaves(total: Tensor) -> list[Tensor]:
-    """The parameters that `total` was computed from."""
-    leaves: dict[Tensor, None] = {}
-    waiting, seen = [total.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)  # only the graph's AccumulateGrad nodes carry one
-        if variable is not None:
-            leaves[variable] = None
-        waiting.extend(following for following, _ in node.next_functions)
-    return list(leaves)

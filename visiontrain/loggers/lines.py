@@ -47,6 +47,7 @@ class RunLines:
             "start": self.start,
             "epoch": self.epoch,
             "windows": self.windows,
+            "note": self.note,
             "warning": self.warning,
             "end": self.end,
         }
@@ -81,6 +82,10 @@ class RunLines:
         lines = [_join([heading for heading, _ in columns], widths)] if self._needs_header else []
         self._needs_header = False
         return [*lines, _join([cell for _, cell in columns], widths)]
+
+    def note(self, values: Mapping[str, Any]) -> list[str]:
+        """What was measured beside the table of epochs."""
+        return [f"  {values['text']}"]
 
     def warning(self, values: Mapping[str, Any]) -> list[str]:
         """What the user should know before the run goes on."""

@@ -23,11 +23,14 @@ from visiontrain.models.blocks import CSPStage, PyramidPool
 from visiontrain.models.heads import DEFAULT_BINS, Detect
 from visiontrain.models.layers import Concat, ConvNorm, Upsample
 from visiontrain.models.network import PREVIOUS, Network
+from visiontrain.models.norm import set_norm_
 
 # Channels are rounded to what vector units like.
 CHANNEL_MULTIPLE = 8
 IMAGE_CHANNELS = 3
-DESCRIPTION_KEYS = ("task", "scales", "scale", "layers")
+DESCRIPTION_KEYS = ("task", "scales", "scale", "norm", "layers")
+STRUCTURAL_NORMS = ("batch", "group")
+"""The kinds of normalization that shape a network; the others are how BatchNorm is trained."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,7 @@ def build_network(spec: str | Path | Mapping[str, Any], names: Sequence[str]) ->
         raise ConfigError(
             f"{where}: task is {task!r}; the head {rows[-1].name} is for {head.task!r}, so change one of them"
         )
-    return Network(
+    network = Network(
         [built[index].module for index in range(len(rows))],
         [row.sources for row in rows],
         task=task,
@@ -173,6 +176,9 @@ def build_network(spec: str | Path | Mapping[str, Any], names: Sequence[str]) ->
         strides=[built[source].stride for source in rows[-1].sources],
         description=description,
     )
+    if "norm" in description:
+        set_norm_(network, description["norm"])
+    return network
 
 
 def network_names() -> tuple[str, ...]:
@@ -229,6 +235,12 @@ def _checked(where: str, description: Mapping[str, Any]) -> dict[str, Any]:
     unknown = [str(key) for key in description if key not in DESCRIPTION_KEYS]
     if unknown:
         raise ConfigError([f"{where}: unknown key {key!r}; known are {', '.join(DESCRIPTION_KEYS)}" for key in unknown])
+    norm = description.get("norm", "batch")
+    if norm not in STRUCTURAL_NORMS:
+        raise ConfigError(
+            f"{where}: norm is {norm!r}; it should be {' or '.join(STRUCTURAL_NORMS)} (frozen and sync are ways to "
+            "train BatchNorm: give them as norm= of a run)"
+        )
     return dict(description)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from visiontrain.models.recompute import recompute
+
 PREVIOUS = -1
 
 
@@ -20,6 +22,8 @@ class Network(nn.Module):
         strides: Pixels of the input to a cell of each level that the head reads; image sizes are multiples of the
             largest.
         description: Plain values from which `build_network` makes the same network again.
+        checkpoint_activations: Whether training keeps only what layers hand to each other and computes the rest again
+            in the backward pass: less memory for more time.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class Network(nn.Module):
         self.names = tuple(names)
         self.strides = tuple(strides)
         self.description = dict(description)
+        self.checkpoint_activations = False
         self._last_reader = {source: reader for reader, read in enumerate(self.sources) for source in read}
 
     def forward(self, images: Tensor) -> Any:
@@ -48,9 +53,11 @@ class Network(nn.Module):
             images: (B, 3, H, W) RGB, uint8 or float in [0, 1].
         """
         maps: dict[int, Tensor] = {PREVIOUS: self.prepare(images)}
+        recomputes = self.checkpoint_activations and self.training and torch.is_grad_enabled()
         outputs: Any = None
         for index, (layer, read) in enumerate(zip(self.layers, self.sources, strict=True)):
-            outputs = layer(*(maps[source] for source in read))
+            inputs = [maps[source] for source in read]
+            outputs = recompute(layer, *inputs) if recomputes and has_weights(layer) else layer(*inputs)
             for source in read:
                 if self._last_reader[source] == index:
                     maps.pop(source, None)  # evaluation then holds no map longer than it is needed
@@ -61,3 +68,8 @@ class Network(nn.Module):
         """Images in the type of the weights, in [0, 1]. Bytes travel to the device; they become numbers here."""
         dtype = next(self.parameters()).dtype
         return images.to(dtype) / 255 if images.dtype == torch.uint8 else images.to(dtype)
+
+
+def has_weights(layer: nn.Module) -> bool:
+    """Whether a layer is worth a second pass: those without weights (Upsample, Concat) keep nothing but their input."""
+    return next(layer.parameters(), None) is not None

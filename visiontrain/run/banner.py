@@ -29,7 +29,7 @@ def banner_lines(session: Session, folder: Path) -> list[str]:
         f"model {config.model}, {model_info(session.network, config.imgsz)}",
         batch_line(recipe.plan),
         optimizer_line(recipe),
-        *(f"warning: {text}" for text in plan_warnings(recipe)),
+        *(f"warning: {text}" for text in plan_warnings(session)),
     ]
     if session.state.epoch:
         lines.append(f"goes on after epoch {session.state.epoch} of {config.epochs}, update {session.state.updates}")

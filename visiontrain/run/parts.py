@@ -13,6 +13,7 @@ from visiontrain.data.loader import TrainLoader
 from visiontrain.engine.checkpoint import optimizer_state, restore_optimizer, weights_of
 from visiontrain.engine.ema import Ema, LiveWeights
 from visiontrain.engine.fit import EpochEnd
+from visiontrain.engine.noise import NoiseScale
 from visiontrain.engine.optimizer import build_optimizer
 from visiontrain.engine.transaction import Transaction
 from visiontrain.engine.window import GradientWindow
@@ -29,6 +30,7 @@ class Parts:
     network: Network
     average: Ema | LiveWeights
     transaction: Transaction
+    noise: NoiseScale | None
     dataset: TrainDataset
     loader: TrainLoader
     scorer: Scorer | None
@@ -46,18 +48,21 @@ def build_parts(session: Session, *, warn: Callable[[str], None]) -> Parts:
     config, task, recipe, setup = session.config, session.task, session.recipe, session.setup
     assert config.imgsz is not None
     network = place(session.network, setup)
+    noise = NoiseScale() if config.noise_scale else None
     gradients = GradientWindow(
         build_optimizer(network, recipe.optimizer, weight_decay=recipe.weight_decay),
         model=network,
         scaler=session.precision.scaler,
         clip=config.clip or None,
         gain=task.gain(recipe.plan),
+        noise=noise,
     )
     dataset = TrainDataset(session.train, task.train_transform(config), seed=config.seed, imgsz=config.imgsz)
     parts = Parts(
         network=network,
         average=Ema(network) if config.ema else LiveWeights(network),
-        transaction=Transaction(gradients, batch=config.batch, warn=warn),
+        transaction=Transaction(gradients, batch=config.batch, precision=session.precision, warn=warn),
+        noise=noise,
         dataset=dataset,
         loader=TrainLoader(
             dataset,
@@ -76,7 +81,7 @@ def build_parts(session: Session, *, warn: Callable[[str], None]) -> Parts:
 
 def checkpoint_of(parts: Parts, session: Session, end: EpochEnd) -> dict[str, Any]:
     """All that the run needs to go on from here, as tensors and plain values."""
-    scaler = session.precision.scaler
+    scaler = session.precision.chosen_scaler
     return {
         "task": session.task.name,
         "model": weights_of(parts.network),
@@ -84,6 +89,7 @@ def checkpoint_of(parts: Parts, session: Session, end: EpochEnd) -> dict[str, An
         "ema_updates": parts.average.updates,
         "optimizer": optimizer_state(parts.transaction.gradients.optimizer, parts.network),
         "scaler": None if scaler is None else scaler.state_dict(),
+        "fp32_took_over": session.precision.is_overruled,
         "plan": state_values(end.state),
         "micro_batch": parts.transaction.batch,
         "metrics": {name: float(value) for name, value in (end.metrics or {}).items()},
@@ -118,6 +124,7 @@ def _restore(parts: Parts, session: Session, checkpoint: Mapping[str, Any]) -> N
     parts.average.updates = checkpoint["ema_updates"]
     if checkpoint["args"]["values"]["batch"] == session.config.batch:  # else another one was typed just now
         parts.transaction.batch = checkpoint["micro_batch"]
-    if session.precision.scaler is not None and checkpoint["scaler"] is not None:
-        session.precision.scaler.load_state_dict(checkpoint["scaler"])
+    scaler = session.precision.chosen_scaler
+    if scaler is not None and checkpoint["scaler"] is not None:
+        scaler.load_state_dict(checkpoint["scaler"])
     torch.set_rng_state(checkpoint["random"])

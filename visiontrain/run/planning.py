@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
+from visiontrain.engine.ema import horizon_after
 from visiontrain.models.info import training_bytes
 from visiontrain.plan import Plan, micro_batch_sizes
+from visiontrain.run.normalization import normalization_line, normalization_warnings
 from visiontrain.run.prepare import Recipe
 from visiontrain.run.session import Session
 
 FEW_UPDATES = 100
-SMALL_FOR_BATCH_NORM = 2
 
 
 def plan_document(session: Session) -> dict[str, Any]:
@@ -27,16 +28,30 @@ def plan_document(session: Session) -> dict[str, Any]:
         "epochs": plan.epochs,
         "accumulate": plan.accumulate,
         "updates": plan.num_updates,
+        "images_per_update": _images_per_update(plan),
         "warmup_images": plan.warmup_images,
         "tail": plan.tail,
         "optimizer": recipe.optimizer.name,
         "weight_decay": recipe.weight_decay,
         "weight_decay_factor": plan.weight_decay_factor,
+        "norm": config.norm,
+        "ema": _ema_horizon(plan) if config.ema else None,
         "windows": list(_spans(plan)),
         "lr": list(_rates(recipe)),
-        "warnings": plan_warnings(recipe),
+        "warnings": plan_warnings(session),
         "memory_mb": round(training_bytes(session.network, config.imgsz, plan.batch) / 2**20),
     }
+
+
+def _images_per_update(plan: Plan) -> dict[str, float]:
+    sizes = [size for epoch in plan.window_sizes for size in epoch]
+    return {"min": min(sizes), "mean": sum(sizes) / len(sizes), "max": max(sizes)}
+
+
+def _ema_horizon(plan: Plan) -> dict[str, float]:
+    """How much of the run's end the average of the weights holds."""
+    updates = horizon_after(plan.num_updates)
+    return {"updates": updates, "images": updates * plan.total_images / plan.num_updates}
 
 
 def _spans(plan: Plan) -> Iterator[dict[str, Any]]:
@@ -64,9 +79,9 @@ def _rates(recipe: Recipe) -> Iterator[dict[str, float | int]]:
         yield {"update": index + 1, "epoch": windows[index].epoch + 1, "lr": rates.lr, "momentum": rates.momentum}
 
 
-def plan_warnings(recipe: Recipe) -> list[str]:
+def plan_warnings(session: Session) -> list[str]:
     """What a user would want to know before he starts, each with what to turn."""
-    plan, texts = recipe.plan, []
+    recipe, plan, texts = session.recipe, session.recipe.plan, []
     if plan.num_updates < FEW_UPDATES:
         texts.append(
             f"only {plan.num_updates} updates in all, fewer than {FEW_UPDATES}: raise epochs, or lower nbs "
@@ -77,12 +92,8 @@ def plan_warnings(recipe: Recipe) -> list[str]:
             f"effective batch {plan.num_images} of nbs {plan.nbs}: an epoch holds fewer images than a window; "
             f"lower nbs to {plan.num_images} or less"
         )
-    smallest = plan.smallest_micro_batch
-    if smallest <= SMALL_FOR_BATCH_NORM:
-        texts.append(
-            f"BatchNorm sees micro-batches of {smallest}: its statistics will be rough; "
-            + ("raise batch if memory allows" if plan.batch <= SMALL_FOR_BATCH_NORM else "choose another batch or tail")
-        )
+    is_fresh = session.checkpoint is None
+    texts += normalization_warnings(session.config, session.network, plan, is_fresh=is_fresh)
     if plan.batch > plan.nbs:
         texts.append(
             f"batch {plan.batch} is larger than nbs {plan.nbs}: an update sees "
@@ -114,12 +125,15 @@ def batch_line(plan: Plan) -> str:
 def plan_lines(session: Session) -> list[str]:
     """The plan in words and a table."""
     recipe, plan, document = session.recipe, session.recipe.plan, plan_document(session)
-    sizes = [size for epoch in plan.window_sizes for size in epoch]
+    images, ema = document["images_per_update"], document["ema"]
+    normalization = normalization_line(session.config, session.network, plan)
     lines = [
         batch_line(plan),
-        f"images per update: least {min(sizes)}, mean {sum(sizes) / len(sizes):.1f}, most {max(sizes)}",
+        f"images per update: least {images['min']}, mean {images['mean']:.1f}, most {images['max']}",
         f"warmup: {plan.warmup_images} images ({plan.warmup_images / plan.num_images:g} epochs), tail={plan.tail}",
         optimizer_line(recipe),
+        *([normalization] if normalization else []),
+        *([ema_line(ema)] if ema else []),
         f"memory: about {document['memory_mb']} MB for tensors at batch {plan.batch}, imgsz {session.config.imgsz}",
         "",
         "epochs       windows (images, micro-batches)",
@@ -129,6 +143,14 @@ def plan_lines(session: Session) -> list[str]:
         *(f"{p['update']:>6}  {p['epoch']:>6}  {p['lr']:>9.3g}  {p['momentum']:>9.4g}" for p in document["lr"]),
     ]
     return lines + [f"warning: {text}" for text in document["warnings"]]
+
+
+def ema_line(horizon: Mapping[str, float]) -> str:
+    """What the average of the weights holds at the end."""
+    return (
+        f"ema: at the end it averages over about the last {horizon['updates']:,.0f} updates, "
+        f"{horizon['images']:,.0f} images"
+    )
 
 
 def optimizer_line(recipe: Recipe) -> str:

@@ -62,7 +62,8 @@ def read_data(config: Config, task: Task, splits: Sequence[str]) -> DataSet:
     data = task.read(config, splits)
     train = data.splits.get("train")
     if train is not None and config.fraction < 1:
-        data = replace(data, splits={**data.splits, "train": _fraction_of(train, config.fraction, config.seed)})
+        count = max(1, round(len(train) * config.fraction))
+        data = replace(data, splits={**data.splits, "train": draw_records(train, count, config.seed)})
     return data
 
 
@@ -80,8 +81,10 @@ def split_of(data: DataSet, split: str) -> Records:
     return records
 
 
-def _fraction_of(records: Records, fraction: float, seed: int) -> Records:
-    count = max(1, round(len(records) * fraction))
+def draw_records(records: Records, count: int, seed: int) -> Records:
+    """So many of `records` in their order, drawn by the seed; all of them if there are no more."""
+    if count >= len(records):
+        return records
     chosen = np.sort(np.random.default_rng([seed, len(records)]).permutation(len(records))[:count])
     return Records([records[int(index)] for index in chosen])
 
@@ -120,7 +123,10 @@ def load_model(config: Config, task: Task) -> LoadedModel:
     except RuntimeError as error:
         fault = f"{config.model}: its weights do not fit its own network ({' '.join(str(error).split())[:200]})"
         raise CheckpointError(f"{fault}; use another copy of the file") from error
-    return LoadedModel(network, tuple(checkpoint["names"]), dict(checkpoint["args"]))
+    args = dict(checkpoint["args"])
+    if checkpoint.get("fp32_took_over"):  # the precision that was asked for did not hold this network's numbers
+        args["values"] = {**args["values"], "amp": False}
+    return LoadedModel(network, tuple(checkpoint["names"]), args)
 
 
 def place(network: Network, setup: DeviceSetup) -> Network:

@@ -12,6 +12,7 @@ from typing import Any
 from visiontrain.data.loader import LoadedWindow
 from visiontrain.engine.checkpoint import save_checkpoint
 from visiontrain.engine.fit import EpochEnd, RunState, TimedWindow
+from visiontrain.engine.noise import advice
 from visiontrain.engine.schedule import Rates
 from visiontrain.engine.window import WindowReport
 from visiontrain.errors import DataError
@@ -21,6 +22,7 @@ from visiontrain.protocols import Logger
 from visiontrain.run.parts import Parts, checkpoint_of
 from visiontrain.run.session import Session
 
+CALIBRATION = "such windows only find the scale: they are counted as calibration_windows, and no image is at fault"
 LOGGER_NAMES = ("console", "csv", "file")
 SECONDS_BETWEEN_WINDOW_LOGS = 0.1
 MOST_UNREADABLE = 0.01
@@ -33,6 +35,8 @@ class Recorder:
     def __init__(self, session: Session, folder: Path, loggers: list[Logger]) -> None:
         self.unreadable: set[str] = set()
         """Training images that could not be read so far."""
+        self.noise_scale: float | None = None
+        """Images, as measured last."""
         self._session = session
         self._folder = folder
         self._loggers = loggers
@@ -77,6 +81,10 @@ class Recorder:
         """Tell what became of a window; progress at most ten times a second, as it waits for the device."""
         planned = window.planned
         self._sizes.append(report.num_images)
+        if report.is_calibration:
+            if state.calibrations == 1:
+                self.warn(f"window {planned.index} was left out: {report.reason}; {CALIBRATION}")
+            return
         if not report.applied:
             images = ", ".join(path for batch in window for path in batch.paths)
             self.warn(f"window {planned.index} was left out: {report.reason}; its images: {images}")
@@ -107,6 +115,9 @@ class Recorder:
             self.warn(f"epoch {end.state.epoch}: {', '.join(diverged)} not finite: the run has diverged; lower lr0")
         self.log("windows", {"epoch": end.state.epoch, "images": tuple(self._sizes)})
         self._sizes.clear()
+        if parts.noise is not None:
+            self.noise_scale = parts.noise.estimate()
+            self.log("note", {"text": f"epoch {end.state.epoch}: {advice(self.noise_scale, self._session.config.nbs)}"})
         values = checkpoint_of(parts, self._session, end)
         if end.is_best:
             save_checkpoint(self.best, values)

@@ -19,6 +19,7 @@ from visiontrain.errors import CheckpointError, ConfigError
 from visiontrain.models.network import Network
 from visiontrain.plan import Plan
 from visiontrain.protocols import Task
+from visiontrain.run.normalization import check_batch_size, set_up_normalization_
 from visiontrain.run.prepare import (
     Recipe,
     check_image_size,
@@ -74,6 +75,7 @@ def open_session(config: Config) -> Session:
     """
     _check_not_a_worker()
     config = _with_absolute_paths(config)
+    is_amp_typed = config.is_typed("amp")
     checkpoint: Mapping[str, Any] | None = None
     changes: tuple[str, ...] = ()
     folder: Path | None = None
@@ -86,10 +88,12 @@ def open_session(config: Config) -> Session:
     config = with_bundled_data(config, task)
     if config.imgsz is None:
         config = config.decide(imgsz=task.default_imgsz)
-    setup, precision = _hardware(config)
+    setup = device_of(config)
+    precision = choose_precision(str(config.amp), setup.device)
     if checkpoint is not None:
         setup, differences = _like_before(setup, checkpoint)
         changes += differences
+        precision.is_overruled = bool(checkpoint.get("fp32_took_over")) and not is_amp_typed
     data = read_data(config, task, ("train", "val") if config.val else ("train",))
     train = split_of(data, "train")
     val = split_of(data, "val") if "val" in data.splits else None
@@ -97,8 +101,11 @@ def open_session(config: Config) -> Session:
         raise ConfigError(f"resume: the run's classes are {checkpoint['names']}, the data set's are {list(data.names)}")
     network = fresh_network(config, task, data.names) if checkpoint is None else _rebuilt(task, checkpoint)
     check_image_size(config, network)
+    config = set_up_normalization_(network, config)
+    network.checkpoint_activations = config.checkpoint_activations
     recipe = decide_recipe(config, task, len(train))
-    _check_batch_norm(config, network, recipe.plan)
+    check_batch_size(config, network, recipe.plan)
+    _check_noise_scale(config, recipe.plan)
     config = _with_decisions(config, task, recipe)
     state = RunState() if checkpoint is None or folder is None else _state_of(checkpoint, folder, recipe.plan)
     has_no_val = config.val and val is None
@@ -120,12 +127,12 @@ def open_session(config: Config) -> Session:
     )
 
 
-def _check_batch_norm(config: Config, network: Network, plan: Plan) -> None:
-    """Raises ConfigError where BatchNorm would see one value a channel, of which there is no variance."""
-    if plan.smallest_micro_batch == 1 and config.imgsz == max(network.strides):
+def _check_noise_scale(config: Config, plan: Plan) -> None:
+    """Raises ConfigError where the noise scale could never be measured."""
+    if config.noise_scale and not any(len(window.sizes) > 1 for window in plan.all_windows()):
         raise ConfigError(
-            f"batch = {plan.batch}: a micro-batch of one image at imgsz = {config.imgsz} leaves BatchNorm one value "
-            f"a channel; raise imgsz to {2 * max(network.strides)}, or batch so that no micro-batch holds one image"
+            f"noise_scale = True: compares a micro-batch with its window, and here they are the same; lower batch "
+            f"(now {plan.batch}) below nbs = {plan.nbs} and below the number of images, or leave noise_scale out"
         )
 
 
@@ -187,11 +194,6 @@ def config_from(args: Mapping[str, Any]) -> Config:
     known = {key: value for key, value in args["values"].items() if key in SETTINGS}
     known = {key: tuple(value) if isinstance(value, list) else value for key, value in known.items()}
     return Config(**known, origins={key: args["origins"].get(key, "default") for key in known})
-
-
-def _hardware(config: Config) -> tuple[DeviceSetup, Precision]:
-    setup = device_of(config)
-    return setup, choose_precision(str(config.amp), setup.device)
 
 
 def _last_of(config: Config) -> Path:

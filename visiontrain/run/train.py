@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.utils import deterministic
-
 from visiontrain.config.schema import Config
 from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.engine.fit import RunState, Training, fit
+from visiontrain.engine.noise import advice
 from visiontrain.report.curves import plot_results
 from visiontrain.run.banner import banner_lines
 from visiontrain.run.files import write_args, write_json
 from visiontrain.run.parts import Parts, build_parts
 from visiontrain.run.pictures import draw_train_batches
 from visiontrain.run.planning import plan_document
+from visiontrain.run.precise_bn import rewrite_statistics
 from visiontrain.run.prepare import make_folder
+from visiontrain.run.process import process_settings
 from visiontrain.run.record import Recorder, open_recorder
 from visiontrain.run.session import Session, open_session
 
@@ -56,7 +55,8 @@ def train_run(config: Config) -> TrainResult:
     """
     session = open_session(config)
     folder = session.folder or make_folder(session.config)
-    with _global_settings(session), open_recorder(session, folder) as recorder:
+    settings = process_settings(session.setup, is_deterministic=session.config.deterministic)
+    with settings, open_recorder(session, folder) as recorder:
         parts = build_parts(session, warn=recorder.warn)
         try:
             _begin(session, folder, parts, recorder)
@@ -68,25 +68,6 @@ def train_run(config: Config) -> TrainResult:
             raise
         finally:
             parts.close()
-
-
-@contextmanager
-def _global_settings(session: Session) -> Iterator[None]:
-    """What torch keeps for the whole process, set for the run and put back after it."""
-    threads, was_deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    fills = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    torch.set_num_threads(session.setup.threads)
-    if session.config.deterministic:
-        # Some CUDA operations of every detector have no such algorithm; there torch warns and goes on.
-        torch.use_deterministic_algorithms(True, warn_only=session.setup.device.type != "cpu")
-        # Filling fresh memory costs a quarter of the time, and matters only to code that reads what it never wrote.
-        deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(was_deterministic)
-        deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
 
 
 def _begin(session: Session, folder: Path, parts: Parts, recorder: Recorder) -> None:
@@ -132,6 +113,8 @@ def _training(session: Session, parts: Parts, recorder: Recorder) -> Training:
 def _finish(session: Session, folder: Path, parts: Parts, recorder: Recorder, state: RunState) -> TrainResult:
     """Score best.pt as it lies on the disk, draw, and write the results."""
     metrics: Mapping[str, Any] = {}
+    if session.config.precise_bn:
+        recorder.log("note", {"text": rewrite_statistics(session, parts, recorder.best)})
     if parts.scorer is not None:
         best = load_checkpoint(recorder.best)
         parts.network.load_state_dict(best["ema"] or best["model"])
@@ -149,6 +132,8 @@ def _finish(session: Session, folder: Path, parts: Parts, recorder: Recorder, st
             "epochs": state.epoch,
             "updates": state.updates,
             "skipped_windows": state.skipped,
+            "calibration_windows": state.calibrations,
+            "noise_scale": recorder.noise_scale,
             "unreadable_images": sorted(recorder.unreadable),
             "images": state.images,
             "seconds": state.seconds,
@@ -157,7 +142,8 @@ def _finish(session: Session, folder: Path, parts: Parts, recorder: Recorder, st
         },
     )
     table = session.task.table(metrics) if metrics else None
-    recorder.log("end", {"lines": _closing_lines(session.config, folder, state), "table": table})
+    lines = [advice(recorder.noise_scale, session.config.nbs)] if session.config.noise_scale else []
+    recorder.log("end", {"lines": [*lines, *_closing_lines(session.config, folder, state)], "table": table})
     return TrainResult(metrics, folder, recorder.best, recorder.last, state.best_epoch, state.updates)
 
 

@@ -1,0 +1,79 @@
+"""What the settings make of a network's normalization layers, and what a user should know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from visiontrain.config.schema import Config
+from visiontrain.errors import ConfigError
+from visiontrain.models.network import Network
+from visiontrain.models.norm import has_running_statistics, set_momentum_, set_norm_
+from visiontrain.plan import Plan
+
+SMALL_FOR_BATCH_NORM = 2
+KEYS_OF_RUNNING_STATISTICS = ("bn_momentum", "precise_bn")
+
+
+def set_up_normalization_(network: Network, config: Config) -> Config:
+    """Give `network` the layers that `config` asks for; the kind that its own file asks for is decided by that.
+
+    Raises:
+        ConfigError: If a key was typed that has no effect on such layers.
+    """
+    if config.origin("norm") == "default":
+        config = config.decide(norm=network.description.get("norm", "batch"))
+    set_norm_(network, config.norm)
+    set_momentum_(network, config.bn_momentum)
+    if not has_running_statistics(network):
+        useless = [key for key in KEYS_OF_RUNNING_STATISTICS if config.is_typed(key)]
+        if useless:
+            raise ConfigError(
+                f"{key} = {getattr(config, key)}: has no effect with norm = {config.norm}, which moves no running "
+                f"statistics; leave {key} out, or choose norm=batch"
+                for key in useless
+            )
+    return config
+
+
+def check_batch_size(config: Config, network: Network, plan: Plan) -> None:
+    """Raises ConfigError where BatchNorm would see one value a channel, of which there is no variance."""
+    is_one_value = plan.smallest_micro_batch == 1 and config.imgsz == max(network.strides)
+    if is_one_value and has_running_statistics(network):
+        raise ConfigError(
+            f"batch = {plan.batch}: a micro-batch of one image at imgsz = {config.imgsz} leaves BatchNorm one value "
+            f"a channel; raise imgsz to {2 * max(network.strides)}, choose a batch so that no micro-batch holds one "
+            "image, or norm=group"
+        )
+
+
+def normalization_warnings(config: Config, network: Network, plan: Plan, *, is_fresh: bool) -> Iterator[str]:
+    """What may come as a surprise, each with what to turn."""
+    smallest = plan.smallest_micro_batch
+    if smallest <= SMALL_FOR_BATCH_NORM and has_running_statistics(network):
+        remedy = "raise batch" if plan.batch <= SMALL_FOR_BATCH_NORM else "choose another batch or tail"
+        yield (
+            f"BatchNorm sees micro-batches of {smallest}: its statistics will be rough; {remedy} if memory allows, "
+            "or take norm=group, which sees one image at a time"
+        )
+    if config.norm == "frozen" and is_fresh:
+        yield (
+            "norm = frozen keeps the statistics of the weights that training starts from, and a fresh network has none "
+            "(mean 0, variance 1 everywhere); norm=group also does without micro-batch statistics"
+        )
+    if config.norm == "sync" and config.processes == 1:
+        yield "norm = sync: there is one process, so it is the same as norm=batch"
+
+
+def normalization_line(config: Config, network: Network, plan: Plan) -> str:
+    """The sentence on what the layers see and remember; empty where the network has none of its own."""
+    if config.norm == "group":
+        return "normalization: GroupNorm, image by image, whatever the batch"
+    if config.norm == "frozen":
+        return "normalization: BatchNorm by frozen statistics, whatever the batch"
+    if not has_running_statistics(network):
+        return ""
+    horizon = 1 / config.bn_momentum
+    return (
+        f"normalization: BatchNorm over micro-batches; its running statistics remember about {horizon:.3g} of them, "
+        f"{horizon * plan.batch:,.0f} images (bn_momentum {config.bn_momentum:g})"
+    )

@@ -1,0 +1,42 @@
+"""What torch keeps for the whole process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch.utils import deterministic
+
+from visiontrain.engine.device import DeviceSetup
+
+
+@contextmanager
+def process_settings(setup: DeviceSetup, *, is_deterministic: bool) -> Iterator[None]:
+    """Set threads and algorithms for a run, and put them back after it."""
+    threads, was_deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    fills = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    torch.set_num_threads(setup.threads)
+    if is_deterministic:
+        # Some CUDA operations of every detector have no such algorithm; there torch warns and goes on.
+        torch.use_deterministic_algorithms(True, warn_only=setup.device.type != "cpu")
+        # Filling fresh memory costs a quarter of the time, and matters only to code that reads what it never wrote.
+        deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(was_deterministic)
+        deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
+
+
+@contextmanager
+def own_random_state(setup: DeviceSetup, seed: int) -> Iterator[None]:
+    """Inside, torch draws from `seed`; outside, it goes on as if nothing had been drawn."""
+    devices = [setup.device] if setup.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reach devices that are not put back
+        for device in devices:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
