@@ -61,6 +61,9 @@ class FakeScaler:
     def __init__(self, log, scale=1024.0):
         self.log, self.factor = log, scale
 
+    def is_enabled(self):
+        return True
+
     def scale(self, tensor):
         self.log.append("scale")
         return tensor * self.factor
@@ -224,6 +227,15 @@ class TestOrder:
         train(plain, [(4, 4)] * 2, clip=0.5)
         train(scaled, [(4, 4)] * 2, clip=0.5, scaler=torch.amp.GradScaler("cpu"))
         assert_equal_networks(scaled, plain, rtol=0, atol=0)
+
+    def test_a_scaler_that_is_disabled_is_as_good_as_none(self):
+        plain, scaled = toy(dtype=torch.float32), toy(dtype=torch.float32)
+        train(plain, [(4, 4)] * 2, clip=0.5)
+        train(scaled, [(4, 4)] * 2, clip=0.5, scaler=torch.amp.GradScaler("cpu", enabled=False))
+        assert_equal_networks(scaled, plain, rtol=0, atol=0)
+        data = images(dtype=torch.float32) * torch.inf
+        report, *_ = train(scaled, [(4, 4)], scaler=torch.amp.GradScaler("cpu", enabled=False), data=data)
+        assert not report.is_calibration
 
     def test_gradients_are_gone_after_the_step(self):
         network = toy()

@@ -88,7 +88,7 @@ class GradientWindow:
     Args:
         optimizer: Any torch optimizer; its groups hold every parameter that is to be updated.
         model: The network, or its DistributedDataParallel.
-        scaler: For fp16.
+        scaler: For fp16; a disabled one is as good as none.
         clip: The most that the norm of the whole gradient may be; None leaves it.
         gain: A constant that the mean gradient is multiplied by.
         noise: Measures the gradient noise scale; `add` must then be told its images.
@@ -106,7 +106,7 @@ class GradientWindow:
     ) -> None:
         self.optimizer = optimizer
         self.model = model
-        self.scaler = scaler
+        self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self.clip = clip
         self.gain = gain
         self.noise = noise

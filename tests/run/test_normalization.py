@@ -1,0 +1,146 @@
+"""Kinds of normalization in whole runs, and what is done about running statistics."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import yaml
+
+from visiontrain.config.load import load_config
+from visiontrain.engine.checkpoint import load_checkpoint
+from visiontrain.errors import ConfigError
+from visiontrain.models.layers import BATCH_NORM_MOMENTUM
+from visiontrain.run.plan import plan
+from visiontrain.run.train import train_run
+from visiontrain.run.val import val_run
+
+RANKING = "metrics/mAP50-95(B)"
+
+
+def weights(path, key="model"):
+    return load_checkpoint(path)[key]
+
+
+def statistics(values):
+    return {name: tensor for name, tensor in values.items() if "running" in name or "tracked" in name}
+
+
+def test_the_default_momentum_is_that_of_the_layers():
+    assert load_config("train").bn_momentum == BATCH_NORM_MOMENTUM
+
+
+def test_with_group_norm_there_are_no_statistics_and_the_run_goes_on_and_is_scored_as_any_other(run_training, tmp_path):
+    whole = run_training(norm="group", save_dir=str(tmp_path / "whole"))
+    assert statistics(weights(whole.last)) == {}
+    assert load_checkpoint(whole.last)["network"]["norm"] == "group"
+
+    begun = run_training(norm="group", epochs=2, save_dir=str(tmp_path / "part"))
+    gone_on = train_run(load_config("train", python={"resume": str(begun.save_dir), "epochs": 3}))
+    assert statistics(weights(gone_on.last)) == {}
+
+    metrics = val_run(load_config("val", python={"model": str(whole.best), "save_dir": str(tmp_path / "val")})).metrics
+    assert float(metrics[RANKING]) == whole.metrics[RANKING]
+
+
+def test_frozen_statistics_stay_those_of_the_start(run_training):
+    values = statistics(weights(run_training(norm="frozen").last))
+    assert all((tensor == 0).all() for name, tensor in values.items() if name.endswith("running_mean"))
+    assert all((tensor == 1).all() for name, tensor in values.items() if name.endswith("running_var"))
+
+
+def test_with_one_process_sync_is_batch_to_the_bit(run_training, tmp_path):
+    batch = run_training(val=False, save_dir=str(tmp_path / "batch"))
+    sync = run_training(norm="sync", val=False, save_dir=str(tmp_path / "sync"))
+    torch.testing.assert_close(weights(sync.last), weights(batch.last), rtol=0, atol=0)
+
+
+def test_checkpointed_activations_change_no_bit_of_a_run(run_training, tmp_path):
+    plain = run_training(val=False, save_dir=str(tmp_path / "plain"))
+    checkpointed = run_training(checkpoint_activations=True, val=False, save_dir=str(tmp_path / "checkpointed"))
+    torch.testing.assert_close(weights(checkpointed.last), weights(plain.last), rtol=0, atol=0)
+
+
+def test_a_larger_momentum_forgets_faster(run_training, tmp_path):
+    slow = run_training(save_dir=str(tmp_path / "slow"), epochs=1, val=False)
+    fast = run_training(save_dir=str(tmp_path / "fast"), epochs=1, val=False, bn_momentum=1.0)
+    name = next(name for name in weights(slow.last) if name.endswith("running_var"))
+    assert not torch.equal(weights(slow.last)[name], weights(fast.last)[name])
+
+
+def test_a_network_file_may_ask_for_group_norm_and_a_typed_kind_wins(run_training, tmp_path, small_network):
+    description = yaml.safe_load(small_network.read_text(encoding="utf-8")) | {"norm": "group"}
+    path = tmp_path / "group.yaml"
+    path.write_text(yaml.safe_dump(description), encoding="utf-8")
+    asked = run_training(model=str(path), epochs=1, save_dir=str(tmp_path / "asked"))
+    typed = run_training(model=str(path), epochs=1, save_dir=str(tmp_path / "typed"), norm="batch")
+    assert not statistics(weights(asked.last))
+    assert statistics(weights(typed.last))
+    assert "norm: group  # decided" in (asked.save_dir / "args.yaml").read_text(encoding="utf-8")
+
+
+class TestPrecise:
+    def test_the_best_weights_get_the_statistics_of_the_training_images_and_their_score(self, run_training, tmp_path):
+        plain = run_training(save_dir=str(tmp_path / "plain"))
+        precise = run_training(save_dir=str(tmp_path / "precise"), precise_bn=True)
+        before, after = weights(plain.best, "ema"), weights(precise.best, "ema")
+        changed = {name for name in before if not torch.equal(before[name], after[name])}
+        assert changed == set(statistics(before))
+        saved = load_checkpoint(precise.best)["metrics"][RANKING]
+        assert precise.metrics[RANKING] == pytest.approx(saved, abs=1e-6)
+        metrics = val_run(
+            load_config("val", python={"model": str(precise.best), "save_dir": str(tmp_path / "v")})
+        ).metrics
+        assert float(metrics[RANKING]) == pytest.approx(saved, abs=1e-6)
+        log = (precise.save_dir / "train.log").read_text(encoding="utf-8")
+        assert "statistics of best.pt estimated over 8 training images; metrics/mAP50-95(B)" in log
+        assert "warning" not in log.partition("precise_bn")[2]
+
+    def test_the_last_weights_are_left_as_they_are(self, run_training, tmp_path):
+        plain = run_training(save_dir=str(tmp_path / "plain"))
+        precise = run_training(save_dir=str(tmp_path / "precise"), precise_bn=True)
+        torch.testing.assert_close(weights(precise.last), weights(plain.last), rtol=0, atol=0)
+
+    @pytest.mark.parametrize("keys", [{"val": False}, {"ema": False}])
+    def test_it_works_without_validation_and_without_an_average(self, run_training, keys):
+        result = run_training(precise_bn=True, **keys)
+        assert load_checkpoint(result.best)["model"]
+
+
+@pytest.mark.parametrize("norm", ["group", "frozen"])
+@pytest.mark.parametrize(("key", "value"), [("precise_bn", True), ("bn_momentum", 0.1)])
+def test_a_key_without_an_effect_on_the_layers_is_refused(run_training, tmp_path, norm, key, value):
+    with pytest.raises(ConfigError, match=f"{key} = {value}: has no effect with norm = {norm}"):
+        run_training(norm=norm, **{key: value})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def planned(tiny_yolo, capsys):
+    def run(**keys):
+        data = tiny_yolo(20, splits=("train",))
+        capsys.readouterr()
+        plan(load_config("plan", python={"data": str(data), "imgsz": 64, **keys}))
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_the_plan_tells_what_normalization_sees_and_remembers(planned):
+    assert "running statistics remember about 33.3 of them, 267 images (bn_momentum 0.03)" in planned(batch=8)
+    assert "remember about 10 of them, 80 images" in planned(batch=8, bn_momentum=0.1)
+    assert "GroupNorm, image by image" in planned(norm="group")
+
+
+def test_the_plan_warns_of_what_may_come_as_a_surprise(planned):
+    assert "or take norm=group" in planned(batch=1)
+    for norm in ("group", "frozen"):
+        assert "statistics will be rough" not in planned(batch=1, norm=norm)
+    assert "a fresh network has none" in planned(norm="frozen")
+    assert "there is one process, so it is the same as norm=batch" in planned(norm="sync")
+
+
+def test_group_norm_trains_single_images_of_one_cell(run_training):
+    result = run_training(norm="group", imgsz=32, batch=1, nbs=4, epochs=1)
+    assert json.loads((result.save_dir / "results.json").read_text(encoding="utf-8"))["skipped_windows"] == 0
