@@ -90,9 +90,15 @@ def tiny_yolo(tmp_path) -> Callable[..., Path]:
         splits: Sequence[str] = ("train", "val"),
         folder: str | Path = "tiny",
         seed: int = 0,
+        box_counts: Sequence[int] = (1,),
     ) -> Path:
-        """Write `num_images` pictures of `size` pixels for each split, with one red or green square in each."""
-        return write_tiny_yolo(tmp_path / folder, num_images, size=size, splits=splits, seed=seed)
+        """Write `num_images` pictures of `size` pixels for each split, with red and green squares in them.
+
+        The squares of a picture are as many as `box_counts` says, over and over.
+        """
+        return write_tiny_yolo(
+            tmp_path / folder, num_images, size=size, splits=splits, seed=seed, box_counts=box_counts
+        )
 
     return write
 
@@ -101,7 +107,9 @@ COLORS = {"red": (230, 40, 40), "green": (40, 200, 60)}
 """Class names and their colors, RGB."""
 
 
-def write_tiny_yolo(root: Path, num_images: int, *, size: int, splits: Sequence[str], seed: int) -> Path:
+def write_tiny_yolo(
+    root: Path, num_images: int, *, size: int, splits: Sequence[str], seed: int, box_counts: Sequence[int]
+) -> Path:
     import numpy as np
     from PIL import Image
 
@@ -111,14 +119,57 @@ def write_tiny_yolo(root: Path, num_images: int, *, size: int, splits: Sequence[
         images.mkdir(parents=True, exist_ok=True)
         labels.mkdir(parents=True, exist_ok=True)
         for index in range(num_images):
-            side = int(rng.integers(size // 4, size // 2))
-            x, y = (int(value) for value in rng.integers(0, size - side, 2))
+            count = box_counts[index % len(box_counts)]
+            squares = []
+            for number in range(index, index + count):
+                side = int(rng.integers(size // 4, size // 2))
+                x, y = (int(value) for value in rng.integers(0, size - side, 2))
+                squares.append((number % 2, x, y, side))
             pixels = rng.integers(90, 140, (size, size, 3), dtype=np.uint8)
-            pixels[y : y + side, x : x + side] = list(COLORS.values())[index % 2]
+            rows = []
+            for label, x, y, side in squares:
+                pixels[y : y + side, x : x + side] = list(COLORS.values())[label]
+                center_x, center_y = (x + side / 2) / size, (y + side / 2) / size
+                rows.append(f"{label} {center_x:.6f} {center_y:.6f} {side / size:.6f} {side / size:.6f}\n")
             Image.fromarray(pixels).save(images / f"{index:03d}.png")
-            center_x, center_y = (x + side / 2) / size, (y + side / 2) / size
-            row = f"{index % 2} {center_x:.6f} {center_y:.6f} {side / size:.6f} {side / size:.6f}\n"
-            (labels / f"{index:03d}.txt").write_text(row, encoding="utf-8")
+            (labels / f"{index:03d}.txt").write_text("".join(rows), encoding="utf-8")
     lines = ["path: .", *(f"{split}: images/{split}" for split in splits), f"names: [{', '.join(COLORS)}]"]
     (root / "data.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return root / "data.yaml"
+
+
+@pytest.fixture(scope="session")
+def small_network(tmp_path_factory, repository):
+    """The default detector's YAML at an eighth of its width."""
+    import yaml
+
+    description = yaml.safe_load((repository / "cfg" / "models" / "det.yaml").read_text(encoding="utf-8"))
+    description["scales"] = {"t": [0.25, 0.0625, 1024]}
+    path = tmp_path_factory.mktemp("network") / "small.yaml"
+    path.write_text(yaml.safe_dump(description), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def run_training(tmp_path, small_network, tiny_yolo):
+    """A function that trains the small network on eight small images and returns the result."""
+    from visiontrain.config.load import load_config
+    from visiontrain.run.train import train_run
+
+    def run(**settings):
+        keys = {
+            "model": str(small_network),
+            "imgsz": 64,
+            "epochs": 2,
+            "batch": 2,
+            "nbs": 4,
+            "quiet": True,
+            "plots": False,
+            "save_dir": str(tmp_path / "run"),
+            **settings,
+        }
+        if "data" not in keys:
+            keys["data"] = str(tiny_yolo(8))
+        return train_run(load_config("train", python=keys))
+
+    return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -16,6 +17,13 @@ def test_training_leaves_the_model_with_the_best_weights(tiny_yolo, tmp_path, mo
     assert result.save_dir == (tmp_path / "runs" / "detect" / "train").resolve()
     assert model.model == str(result.best)
     assert set(model.val(plots=False, quiet=True)) == set(result.metrics)
+
+
+def test_verification_returns_the_document_of_the_command(tiny_yolo, capsys):
+    document = Model("det-n").verify(data=str(tiny_yolo(4)), imgsz=64, batch=2, nbs=4, json=True)
+    assert document["passed"]
+    assert document["exact"]["rel_error"] <= 1e-9
+    assert json.loads(capsys.readouterr().out)["exact"] == document["exact"]
 
 
 def test_wrong_keys_are_refused_as_on_the_command_line():

@@ -31,6 +31,27 @@ def test_every_command_of_the_readme_is_valid(readme):
         load_config(mode, command_line=keys)
 
 
+def python_blocks(text: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_loop_of_ones_own_runs_as_it_is_printed(readme, capsys):
+    block = next(block for block in python_blocks(readme) if "plan_windows" in block)
+    exec(block, {})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rpartition(" {")[0] for line in lines] == ["0 64 True", "1 64 True", "2 22 True"]
+
+
+def test_the_model_from_python_runs_as_it_is_printed(readme, tmp_path, tiny_yolo, monkeypatch, small_network):
+    block = next(block for block in python_blocks(readme) if "Model(" in block)
+    data = tiny_yolo(8)
+    (data.parent / "my.yaml").write_bytes(data.read_bytes())
+    monkeypatch.chdir(data.parent)
+    quick = block.replace('"det-n"', repr(str(small_network))).replace("epochs=50", "epochs=1, imgsz=64, quiet=True")
+    assert quick.count("imgsz=64") == 1
+    exec(quick, {"__name__": "__main__"})
+
+
 def test_every_make_target_of_the_readme_exists(readme, repository):
     makefile = (repository / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"(?:^|`)make ([a-z-]+)", readme, re.MULTILINE))

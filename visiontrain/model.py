@@ -13,6 +13,7 @@ from visiontrain.run.predict import predict_results
 from visiontrain.run.prepare import describe_model
 from visiontrain.run.train import TrainResult, train_run
 from visiontrain.run.val import val_run
+from visiontrain.run.verify import verify_run
 
 
 class Model:
@@ -51,6 +52,17 @@ class Model:
             The task's metrics: a mapping of the CSV names, with typed views such as `.box.map`.
         """
         return val_run(load_config("val", python=self._with_model(settings))).metrics
+
+    def verify(self, **settings: Any) -> dict[str, Any]:
+        """Compare the gradient of one window, cut as `train` with the same settings would cut it, with a full batch's.
+
+        Returns:
+            The document of `visiontrain verify json=True`; `passed` tells whether accumulation is exact.
+
+        Raises:
+            UserError: If the input is wrong.
+        """
+        return verify_run(load_config("verify", python=self._with_model(settings)))
 
     @overload
     def predict(self, source: Any, *, stream: Literal[True], **settings: Any) -> Iterator[Results]: ...

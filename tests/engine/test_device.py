@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from visiontrain.engine import device
-from visiontrain.engine.device import MAX_AUTO_WORKERS, available_cores, choose_device
+from visiontrain.engine.device import MAX_AUTO_WORKERS, available_cores, choose_device, free_memory
 from visiontrain.errors import ConfigError
 
 
@@ -73,3 +73,79 @@ def test_compute_threads_do_not_depend_on_workers(machine):
 def test_cores_are_those_of_the_process_and_not_of_the_machine(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3, 5})
     assert available_cores() == 3
+
+
+@pytest.fixture
+def system(monkeypatch, tmp_path):
+    """A function that lays out files as Linux shows them: the first folder of a path is `proc` or `cgroup`."""
+
+    def lay(**files):
+        monkeypatch.setattr(device, "PROC", tmp_path / "proc")
+        monkeypatch.setattr(device, "CONTROL_GROUPS", tmp_path / "cgroup")
+        for name, text in files.items():
+            path = tmp_path / name.replace("__", "/").replace("_DOT_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+    return lay
+
+
+MEMINFO = "MemTotal:       16000 kB\nMemFree:         2000 kB\nMemAvailable:    8000 kB\n"
+CPU = torch.device("cpu")
+
+
+def files_of(version, folder, *, limit, usage, idle):
+    """What a control group of either version shows."""
+    if version == 2:
+        named = {"memory.max": limit, "memory.current": usage, "memory.stat": f"anon 5\ninactive_file {idle}\n"}
+    else:
+        stat = f"inactive_file 1\ntotal_inactive_file {idle}\n"
+        named = {"memory.limit_in_bytes": limit, "memory.usage_in_bytes": usage, "memory.stat": stat}
+    root = "cgroup" if version == 2 else "cgroup__memory"
+    return {f"{root}__{folder}{name}".replace(".", "_DOT_"): f"{text}\n" for name, text in named.items()}
+
+
+def test_free_memory_is_what_linux_says_is_available(system):
+    system(proc__meminfo=MEMINFO)
+    assert free_memory(CPU) == 8000 * 1024
+
+
+@pytest.mark.parametrize(("version", "line"), [(2, "0::/box/job\n"), (1, "4:cpu,memory:/box/job\n3:cpuset:/box/job\n")])
+@pytest.mark.parametrize(
+    ("limit", "free"),
+    [(5_000_000, 3_500_000), (1_000_000, 0), (10**12, 8000 * 1024), ("max", 8000 * 1024)],
+)
+def test_a_limit_on_the_control_group_counts_where_it_leaves_less(system, version, line, limit, free):
+    system(
+        proc__meminfo=MEMINFO,
+        proc__self__cgroup=line,
+        **files_of(version, "box__job__", limit=limit, usage=2_000_000, idle=500_000),
+    )
+    assert free_memory(CPU) == free
+
+
+@pytest.mark.parametrize("folder", ["box__", ""])
+def test_the_limit_of_a_group_above_counts_too(system, folder):
+    files = files_of(2, folder, limit=3_000_000, usage=1_000_000, idle=0)
+    system(proc__meminfo=MEMINFO, proc__self__cgroup="0::/box/job\n", **files)
+    assert free_memory(CPU) == 2_000_000
+
+
+def test_elsewhere_half_of_the_physical_memory_is_counted_as_free(system, monkeypatch):
+    system()
+    monkeypatch.setattr(os, "sysconf_names", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 2}, raising=False)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.__getitem__, raising=False)
+    assert free_memory(CPU) == 4096 * 500
+
+
+def test_free_memory_is_unknown_where_the_system_does_not_tell(system, monkeypatch):
+    system()
+    monkeypatch.delattr(os, "sysconf_names", raising=False)
+    assert free_memory(CPU) is None
+
+
+def test_free_memory_of_a_gpu_holds_what_torch_keeps_for_itself(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (700, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 200)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 150)
+    assert free_memory(torch.device("cuda", 0)) == 750

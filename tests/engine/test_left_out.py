@@ -241,3 +241,23 @@ def test_when_no_scale_is_low_enough_fp32_takes_over():
     assert "the loss scale of fp16 has fallen to 0.5: fp32 takes over" in run.lines[0]
     assert (run.state.calibrations, run.state.updates, run.state.skipped) == (2, 18, 0)
     assert run.precision.name == "fp32"
+
+
+def test_a_gradient_that_fp32_does_not_hold_either_is_the_windows_own_fault_and_leaves_a_usable_scale():
+    run = Run(
+        precision=half(init_scale=1.0),
+        # The root of 0 has an infinite slope, the loss itself is finite.
+        criterion=lambda outputs, batch: LossSum(
+            outputs.float().square().sum() + ((outputs.float() * 0).sum().sqrt() if is_poor(batch) else 0.0),
+            float(len(batch)),
+        ),
+    ).fit()
+    assert run.lines == []
+    assert run.precision.name == "fp16"
+    assert run.precision.scaler.get_scale() == 1.0
+    assert (run.state.calibrations, run.state.skipped, run.state.updates) == (0, 3, 17)
+    assert {report.reason for report in run.reports if not report.applied} == {"the gradient is not finite"}
+
+
+def is_poor(batch):
+    return batch.indices[0] // 8 in BROKEN

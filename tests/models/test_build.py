@@ -3,10 +3,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from visiontrain.errors import ConfigError
 from visiontrain.models.build import Scale, build_network, network_names
 from visiontrain.models.layers import ConvNorm
+from visiontrain.models.norm import ChannelGroupNorm
 
 TINY: dict[str, Any] = {
     "task": "detect",
@@ -62,6 +64,18 @@ def test_the_width_is_applied_after_the_most_channels_and_rounded_to_eight():
     assert [Scale(0.5).repeats(count) for count in (1, 2, 3, 4)] == [1, 1, 1, 2]
 
 
+@pytest.mark.parametrize(("norm", "layer"), [("batch", nn.BatchNorm2d), ("group", ChannelGroupNorm)])
+def test_the_key_norm_chooses_the_normalization_and_not_the_weights(norm, layer):
+    torch.manual_seed(0)
+    plain = build_network(TINY, ("a",))
+    torch.manual_seed(0)
+    chosen = build_network({**TINY, "norm": norm}, ("a",))
+    assert type(plain.layers[0].norm) is nn.BatchNorm2d
+    assert type(chosen.layers[0].norm) is layer
+    for a, b in zip(plain.parameters(), chosen.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_building_does_not_change_the_description_it_was_given():
     given = {**TINY, "layers": [list(row) for row in TINY["layers"]]}
     build_network(given, ("a",))
@@ -78,6 +92,8 @@ def test_building_does_not_change_the_description_it_was_given():
         ({**TINY, "layer": []}, "unknown key 'layer'"),
         ({**TINY, "scale": "z"}, "scale is 'z'; the key scales has a, b"),
         ({**TINY, "scales": {"a": [1.0, -1.0, 64]}}, "scale a is .* above 0"),
+        ({**TINY, "norm": "frozen"}, "norm is 'frozen'; it should be batch or group .* give them as norm= of a run"),
+        ({**TINY, "norm": ["group"]}, "norm is .* it should be batch or group"),
         ({**TINY, "task": "classify"}, "task is 'classify'; the head Detect is for 'detect'"),
         (rows(), "layers is .* it should be a list"),
         (rows([-1, 1, "Convolution", [16]], TINY["layers"][-1]), "layer 0 is of unknown kind 'Convolution'"),

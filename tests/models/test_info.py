@@ -1,8 +1,10 @@
+import pytest
 import torch
 from torch import nn
 
 from visiontrain.models.build import build_network
-from visiontrain.models.info import model_info
+from visiontrain.models.info import kept_bytes, model_info, training_bytes
+from visiontrain.models.norm import NORMS, set_norm_
 
 
 def test_a_convolution_costs_two_operations_for_each_weight_and_place():
@@ -28,6 +30,68 @@ def test_measuring_leaves_the_network_as_it_was():
     assert network.training
     assert not network.layers[0].training
     assert network.layers[1].norm.training
+
+
+def test_what_a_pass_keeps_is_counted_once_without_the_weights():
+    class Square(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1))
+
+        def forward(self, images):
+            scaled = images * self.scale  # keeps the images
+            left, right = (scaled * 1.0).chunk(2, dim=-1)
+            return left * right  # keeps both halves of one tensor
+
+    images = 4 * 3 * 16 * 16  # bytes of one
+    assert kept_bytes(Square(), 16) == 2 * images
+
+
+def test_a_checkpointed_pass_keeps_what_layers_hand_to_each_other():
+    layers = [[-1, 1, "Conv", [16, 3, 2]], [-1, 1, "Conv", [32, 3, 2]], [[0, 1], 1, "Detect", []]]
+    network = build_network({"layers": layers}, ("a",))
+    plain = kept_bytes(network, 64)
+    network.checkpoint_activations = True
+    handed = 4 * (3 * 64 * 64 + 16 * 32 * 32 + 32 * 16 * 16)  # the images and both maps
+    assert handed <= kept_bytes(network, 64) <= 1.1 * handed
+    assert plain > 3 * handed
+
+
+@pytest.mark.parametrize("kind", NORMS)
+def test_checkpointing_takes_less_memory_whatever_the_normalization(kind):
+    network = build_network("det-n", ("a",))
+    set_norm_(network, kind)
+    plain = training_bytes(network, 320, 8)
+    network.checkpoint_activations = True
+    assert 0.4 * plain < training_bytes(network, 320, 8) < 0.8 * plain
+
+
+def test_estimates_of_the_small_detector_are_near_what_was_measured():
+    """Peaks above the weights, gradients and optimizer's state, MB: `python -m benchmarks checkpointing`."""
+    network = build_network("det-n", ("a", "b", "c"))
+    state = 5 * sum(parameter.nbytes for parameter in network.parameters())
+    for checkpointed, measured in ((False, {4: 226, 8: 445}), (True, {4: 140, 8: 275})):
+        network.checkpoint_activations = checkpointed
+        for batch, peak in measured.items():
+            assert (training_bytes(network, 320, batch) - state) / 2**20 == pytest.approx(peak, rel=0.1)
+
+
+def test_a_pass_in_double_precision_takes_twice_the_memory():
+    network = build_network("det-n", ("a",))
+    single = training_bytes(network, 320, 4)
+    assert training_bytes(network, 320, 4, bytes_per_value=8) == pytest.approx(2 * single)
+    assert training_bytes(network.double(), 320, 4, bytes_per_value=8) == pytest.approx(2 * single, rel=0.01)
+
+
+def test_estimating_leaves_the_network_as_it_was():
+    network = build_network("det-n", ("a",)).eval()
+    network.checkpoint_activations = True
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    training_bytes(network, 320, 4)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    assert network.checkpoint_activations
+    assert not network.training
+    assert not any(module._forward_pre_hooks for module in network.modules())
 
 
 class FromBytes(nn.Module):

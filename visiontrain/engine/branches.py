@@ -1,9 +1,12 @@
-"""The branches of a loss: one `LossSum`, or several whose parameters are disjoint."""
+"""The branches of a loss, one `LossSum` or several whose parameters are disjoint, and their sums over a window."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+import torch
+import torch.distributed
 from torch import Tensor
 
 from visiontrain.losses.sums import LossSum
@@ -12,6 +15,109 @@ BARE_TENSOR = (
     "the criterion returned a bare tensor: means cannot be added up over micro-batches that hold different numbers of "
     "targets; return LossSum(total, normalizer), or LossSum.from_mean(loss, count) with the count it was divided by"
 )
+
+
+@dataclass(frozen=True)
+class Share:
+    """A named share of the loss over one window or several: shares are added up first, and divided once."""
+
+    total: Tensor
+    """() float64."""
+    normalizer: Tensor
+    """() float64."""
+    floor: float = 0.0
+    """The least that the normalizer counts as, of one window or of several."""
+
+    def __add__(self, other: Share) -> Share:
+        return Share(self.total + other.total, self.normalizer + other.normalizer, self.floor)
+
+    def mean(self) -> Tensor:
+        """() float64; nan where nothing counted."""
+        return self.total / self.normalizer.clamp(min=self.floor)
+
+
+@dataclass
+class _Branch:
+    """Running sums of one `LossSum` over a window."""
+
+    total: Tensor
+    normalizer: Tensor
+    floor: float
+    parts: dict[str, Tensor] = field(default_factory=dict)
+
+
+class BranchSums:
+    """Totals, normalizers and parts of every branch, summed over the micro-batches of a window; false while empty."""
+
+    def __init__(self) -> None:
+        self._branches: dict[str, _Branch] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._branches)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._branches)
+
+    def check(self, branches: Sequence[LossSum]) -> None:
+        """Raises ValueError unless `branches` are those of the micro-batches before."""
+        names = [branch.name for branch in branches]
+        if self._branches and names != self.names:
+            raise ValueError(
+                f"the loss branches of a micro-batch are {names}, those before it were {self.names}; return the same "
+                "in every micro-batch, with sums of 0 where one has no targets"
+            )
+
+    def add(self, branches: Sequence[LossSum]) -> None:
+        """Add a micro-batch, in float64 where the device has it."""
+        for loss in branches:
+            wide = torch.float32 if loss.total.device.type == "mps" else torch.float64
+            total, normalizer = loss.total.detach().to(wide), loss.normalizer.detach().to(wide)
+            parts = {name: part.detach().to(wide) for name, part in loss.parts.items()} or {loss.name: total}
+            branch = self._branches.get(loss.name)
+            if branch is None:
+                self._branches[loss.name] = _Branch(total, normalizer, loss.floor, parts)
+            else:
+                branch.total = branch.total + total
+                branch.normalizer = branch.normalizer + normalizer
+                branch.parts = {name: branch.parts[name] + part for name, part in parts.items()}
+
+    def reduce(self) -> int:
+        """Sum over all processes, in one small vector; returns the number of processes."""
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return 1
+        branches = list(self._branches.values())
+        vector = torch.stack([value for b in branches for value in (b.total, b.normalizer, *b.parts.values())])
+        torch.distributed.all_reduce(vector)
+        values = iter(vector)
+        for branch in branches:
+            branch.total, branch.normalizer = next(values), next(values)
+            branch.parts = {name: next(values) for name in branch.parts}
+        return torch.distributed.get_world_size()
+
+    def divisors(self) -> dict[str, Tensor]:
+        """() what the gradient of each branch is divided by."""
+        return {name: branch.normalizer.clamp(min=branch.floor) for name, branch in self._branches.items()}
+
+    def are_finite(self) -> Tensor:
+        """() bool: whether every total is."""
+        return torch.isfinite(torch.stack([branch.total for branch in self._branches.values()])).all()
+
+    def have_targets(self) -> Tensor:
+        """() bool: whether every branch has something to divide by."""
+        return (torch.stack([*self.divisors().values()]) > 0).all()
+
+    def shares(self) -> dict[str, Share]:
+        """The parts of all branches, by their names."""
+        return {
+            name: Share(part, branch.normalizer, branch.floor)
+            for branch in self._branches.values()
+            for name, part in branch.parts.items()
+        }
+
+    def normalizer(self) -> Tensor:
+        """() float64, of the first branch."""
+        return next(iter(self._branches.values())).normalizer
 
 
 def as_branches(losses: LossSum | Sequence[LossSum]) -> list[LossSum]:

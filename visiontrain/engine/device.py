@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from visiontrain.errors import ConfigError
 
 MAX_AUTO_WORKERS = 8
+PROC = Path("/proc")
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,60 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that tensors on `device` may still take, None where the system does not tell."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    available = _available()
+    if available is None:
+        return _half_of_physical()
+    return min([available, *_left_in_control_groups()])
+
+
+def _available() -> int | None:
+    """What Linux estimates that can be taken without swapping."""
+    return _field(PROC / "meminfo", "MemAvailable:", unit=1024)
+
+
+def _half_of_physical() -> int | None:
+    names = getattr(os, "sysconf_names", {})  # Windows has none
+    if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(names):
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _left_in_control_groups() -> Iterator[int]:
+    """What the limits on this process's control groups leave, of either version; containers have such limits."""
+    for line in _text(PROC / "self" / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            root, limit, usage, idle = CONTROL_GROUPS, "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            root = CONTROL_GROUPS / "memory"
+            limit, usage, idle = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+        else:
+            continue
+        folder = root / path.lstrip("/")  # inside a container the path is often one that only the outside sees
+        for group in (folder, *folder.parents):
+            if group.is_relative_to(root) and _text(group / limit).strip().isdigit():
+                taken = int(_text(group / usage)) - (_field(group / "memory.stat", idle) or 0)
+                yield max(0, int(_text(group / limit)) - taken)
+
+
+def _field(path: Path, name: str, unit: int = 1) -> int | None:
+    """The number behind `name` in a file of names and numbers."""
+    rows = (line.split() for line in _text(path).splitlines())
+    return next((int(row[1]) * unit for row in rows if row[:1] == [name]), None)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _find(name: str) -> torch.device:

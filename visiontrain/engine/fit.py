@@ -11,10 +11,11 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from visiontrain.engine.branches import Share
 from visiontrain.engine.precision import Precision
 from visiontrain.engine.schedule import Rates, Schedule
 from visiontrain.engine.transaction import ReplayableWindow, Transaction
-from visiontrain.engine.window import GradientWindow, Share, WindowReport
+from visiontrain.engine.window import GradientWindow, WindowReport
 from visiontrain.plan import Plan, Window
 from visiontrain.protocols import Criterion
 from visiontrain.sample import Batch

@@ -66,7 +66,7 @@ class Transaction:
         """
         report = self._run_in_memory(window, step)
         doubt = self._doubt(report, window.planned)
-        return self._retry_in_fp32(window, step, report, doubt) if doubt else report
+        return self._retry_in_fp32(window, step, doubt) if doubt else report
 
     def _doubt(self, report: WindowReport, planned: Window) -> str:
         """Why half precision may be what kept the window from being applied, or nothing."""
@@ -79,14 +79,17 @@ class Transaction:
             return f"the loss scale of {self._precision.name} has fallen to {scaler.get_scale():g}"
         return ""
 
-    def _retry_in_fp32(self, window: ReplayableWindow, step: Step, report: WindowReport, doubt: str) -> WindowReport:
+    def _retry_in_fp32(self, window: ReplayableWindow, step: Step, doubt: str) -> WindowReport:
         """Let fp32 take over, for good if it can apply the window; else precision was not what was wrong."""
         self._overrule(True)
-        again = self._run_in_memory(window, step)
-        if again.applied:
+        report = self._run_in_memory(window, step)
+        if report.applied:
             self._warn(f"{doubt}: fp32 takes over from here on; amp=False says so from the start")
-            return again
+            return report
         self._overrule(False)
+        scaler = self._precision.scaler
+        if scaler is not None:
+            scaler.update(max(scaler.get_scale(), LEAST_SCALE))
         return report
 
     def _overrule(self, is_overruled: bool) -> None:

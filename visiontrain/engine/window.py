@@ -16,36 +16,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
-import torch.distributed
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from visiontrain.engine.branches import as_branches, note_owners_
+from visiontrain.engine.branches import BranchSums, Share, as_branches, note_owners_
 from visiontrain.engine.noise import NoiseScale
 from visiontrain.losses.sums import LossSum
-
-
-@dataclass(frozen=True)
-class Share:
-    """A named share of the loss over one window or several: shares are added up first, and divided once."""
-
-    total: Tensor
-    """() float64."""
-    normalizer: Tensor
-    """() float64."""
-    floor: float = 0.0
-    """The least that the normalizer counts as, of one window or of several."""
-
-    def __add__(self, other: Share) -> Share:
-        return Share(self.total + other.total, self.normalizer + other.normalizer, self.floor)
-
-    def mean(self) -> Tensor:
-        """() float64; nan where nothing counted."""
-        return self.total / self.normalizer.clamp(min=self.floor)
 
 
 @dataclass(frozen=True)
@@ -70,16 +50,6 @@ class WindowReport:
     def losses(self) -> dict[str, float]:
         """The mean of every part over the window; waits for the device."""
         return {name: share.mean().item() for name, share in self.shares.items()}
-
-
-@dataclass
-class _Branch:
-    """Running sums of one `LossSum` over the open window."""
-
-    total: Tensor
-    normalizer: Tensor
-    floor: float
-    parts: dict[str, Tensor] = field(default_factory=dict)
 
 
 class GradientWindow:
@@ -115,7 +85,7 @@ class GradientWindow:
         self._owners: dict[Tensor, str] = {}  # parameter → its branch, where there are several
         # The open window:
         self._is_unscaled = False
-        self._branches: dict[str, _Branch] = {}
+        self._sums = BranchSums()
         self._reference: float | None = None
         self._planned_images: int | None = None
         self._num_images = 0
@@ -157,11 +127,7 @@ class GradientWindow:
                 before.
         """
         branches = as_branches(losses)
-        if self._branches and [branch.name for branch in branches] != list(self._branches):
-            raise ValueError(
-                f"the loss branches of a micro-batch are {[branch.name for branch in branches]}, those before it were "
-                f"{list(self._branches)}; return the same in every micro-batch, with sums of 0 where one has no targets"
-            )
+        self._sums.check(branches)
         if self._reference is None:
             self._reference = _power_of_two(branches[0].scale_hint * (self._planned_images or 1))
         if len(branches) > 1:
@@ -169,17 +135,16 @@ class GradientWindow:
             note_owners_(self._owners, branches)
         total = torch.stack([branch.total for branch in branches]).sum() / self._reference
         (self.scaler.scale(total) if self.scaler is not None else total).backward()
-        if self.noise is not None and not self._branches and not self._is_last:
+        if self.noise is not None and not self._sums and not self._is_last:
             self.noise.note_part(self._params(), {branch.name: branch.normalizer for branch in branches}, num_images)
-        for branch in branches:
-            self._add_sums(branch)
+        self._sums.add(branches)
         self._num_images += num_images
 
     def step(self) -> WindowReport:
         """Close the window: reduce, scale, check, clip, step, zero; each exactly once and in this order."""
-        if not self._branches:
+        if not self._sums:
             return self._close_empty()
-        world = self._reduce()
+        world = self._sums.reduce()
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
             self._is_unscaled = True
@@ -213,37 +178,12 @@ class GradientWindow:
         """The parameters that have a gradient."""
         return [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
 
-    def _add_sums(self, loss: LossSum) -> None:
-        wide = torch.float32 if loss.total.device.type == "mps" else torch.float64
-        total, normalizer = loss.total.detach().to(wide), loss.normalizer.detach().to(wide)
-        parts = {name: part.detach().to(wide) for name, part in loss.parts.items()} or {loss.name: total}
-        branch = self._branches.get(loss.name)
-        if branch is None:
-            self._branches[loss.name] = _Branch(total, normalizer, loss.floor, parts)
-            return
-        branch.total = branch.total + total
-        branch.normalizer = branch.normalizer + normalizer
-        branch.parts = {name: branch.parts[name] + part for name, part in parts.items()}
-
-    def _reduce(self) -> int:
-        """Sum the normalizers and losses over all processes, in one small vector; returns the number of processes."""
-        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            return 1
-        branches = list(self._branches.values())
-        vector = torch.stack([value for b in branches for value in (b.total, b.normalizer, *b.parts.values())])
-        torch.distributed.all_reduce(vector)
-        values = iter(vector)
-        for branch in branches:
-            branch.total, branch.normalizer = next(values), next(values)
-            branch.parts = {name: next(values) for name in branch.parts}
-        return torch.distributed.get_world_size()
-
     def _scale(self, params: list[Tensor], world: int) -> None:
         """The one division of the window. DDP has averaged over `world` processes; this undoes it."""
         assert self._reference is not None
-        for name, branch in self._branches.items():
-            owned = params if len(self._branches) == 1 else self._owned_by(name, params)
-            divisor = branch.normalizer.clamp(min=branch.floor)
+        divisors = self._sums.divisors()
+        for name, divisor in divisors.items():
+            owned = params if len(divisors) == 1 else self._owned_by(name, params)
             factor = self.gain * self._reference * world / divisor
             by_dtype: dict[torch.dtype, list[Tensor]] = {}
             for param in owned:
@@ -261,17 +201,14 @@ class GradientWindow:
         if orphan is not None:
             raise ValueError(
                 f"a parameter of shape {tuple(orphan.shape)} has a gradient that comes from none of the loss branches "
-                f"{list(self._branches)}; run backward by add() alone, or let the branches share one LossSum"
+                f"{self._sums.names}; run backward by add() alone, or let the branches share one LossSum"
             )
         return [param for param in params if self._owners[param] == name]
 
     def _report(self, norm: Tensor) -> WindowReport:
         """What is to become of the window. The one place where it waits for the device."""
-        branches = self._branches.values()
-        is_finite = torch.isfinite(torch.stack([branch.total for branch in branches])).all()
-        has_targets = torch.stack([branch.normalizer.clamp(min=branch.floor) > 0 for branch in branches]).all()
-        finite_norm = torch.isfinite(norm).to(is_finite.device)
-        finite_loss, targets, finite_gradient = torch.stack([is_finite, has_targets, finite_norm]).tolist()
+        verdicts = [self._sums.are_finite(), self._sums.have_targets(), torch.isfinite(norm)]
+        finite_loss, targets, finite_gradient = torch.stack([v.to(norm.device) for v in verdicts]).tolist()
         reason, is_calibration = "", False
         if not finite_loss:
             reason = "the loss is not finite"
@@ -285,12 +222,8 @@ class GradientWindow:
         return WindowReport(
             applied=not reason,
             num_images=self._num_images,
-            shares={
-                name: Share(part, branch.normalizer, branch.floor)
-                for branch in branches
-                for name, part in branch.parts.items()
-            },
-            normalizer=next(iter(branches)).normalizer,
+            shares=self._sums.shares(),
+            normalizer=self._sums.normalizer(),
             grad_norm=norm,
             reason=reason,
             is_calibration=is_calibration,
@@ -323,7 +256,7 @@ class GradientWindow:
 
     def _reset(self) -> None:
         self.is_applying = self._is_unscaled = self._is_last = False
-        self._branches = {}
+        self._sums = BranchSums()
         self._reference = None
         self._planned_images = None
         self._num_images = 0

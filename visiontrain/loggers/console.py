@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _WIDE = 120  # columns of a terminal that has room for the bar and the speed
 
 
-EVENTS = ("start", "epoch", "note", "warning", "end")
+EVENTS = ("start", "epoch", "warning", "end")
 QUIET_EVENTS = ("warning", "end")
 
 

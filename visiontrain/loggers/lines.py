@@ -84,7 +84,7 @@ class RunLines:
         return [*lines, _join([cell for _, cell in columns], widths)]
 
     def note(self, values: Mapping[str, Any]) -> list[str]:
-        """What was measured beside the table of epochs."""
+        """What was measured beside the table of epochs; for `train.log` alone."""
         return [f"  {values['text']}"]
 
     def warning(self, values: Mapping[str, Any]) -> list[str]:

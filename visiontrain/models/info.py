@@ -9,8 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-PEAK_OVER_KEPT = 1.6
-"""Peak memory per image over what the forward pass keeps; measured on a CPU at 320 and 640 pixels, batch 2 to 16."""
+from visiontrain.models.network import Network
+
+# Peak memory over what autograd holds at once, measured in updates of det-n and det-s on a CPU at 320 and 640 pixels,
+# batch 2 to 8: gradients on their way, the loss, and holes in the heap. Recomputing leaves more holes, since what stays
+# for long is allocated among what is dropped at once; where there are none, 1.1 is enough for either.
+PEAK_OVER_KEPT = 1.2
+PEAK_OVER_RECOMPUTED = 2.0
 PROBED_SIZE = 256
 """Pixels; a multiple of any usual stride."""
 STATE_COPIES = 5  # weights, gradients, two of the optimizer, their average
@@ -56,29 +61,68 @@ def model_info(network: nn.Module, imgsz: int) -> ModelInfo:
     )
 
 
-def training_bytes(network: nn.Module, imgsz: int, batch: int) -> int:
+def training_bytes(network: nn.Module, imgsz: int, batch: int, *, bytes_per_value: int = 4) -> int:
     """An estimate of the memory that training takes for tensors; the program and its libraries come on top.
 
     What an image takes grows with its area, to a percent; so it is found at a small size, whatever `imgsz` is.
+
+    Args:
+        network: Whether it checkpoints its activations is read from it.
+        imgsz: Pixels.
+        batch: Images in memory at once.
+        bytes_per_value: 8 where the network will run in float64, whatever it is in now.
     """
     state = STATE_COPIES * sum(parameter.nbytes for parameter in network.parameters())
-    kept = kept_bytes(network, PROBED_SIZE) * (imgsz / PROBED_SIZE) ** 2
-    return round(state + PEAK_OVER_KEPT * batch * kept)
+    image = PEAK_OVER_KEPT * kept_bytes(network, PROBED_SIZE)
+    if is_checkpointed(network):
+        # The last layer of all is computed again while everything is still kept, and it is among the largest.
+        largest = max(_kept_by_layer(network, PROBED_SIZE, checkpointed=False).values())
+        image = PEAK_OVER_RECOMPUTED * (kept_bytes(network, PROBED_SIZE) + largest)
+    as_given = state + batch * image * (imgsz / PROBED_SIZE) ** 2
+    return round(as_given * bytes_per_value / next(network.parameters()).element_size())
 
 
 def kept_bytes(network: nn.Module, imgsz: int) -> int:
-    """Bytes that a training forward pass of one image keeps for its backward pass, found by running one."""
+    """Bytes that a training forward pass of one image keeps for its backward pass, found by running one.
+
+    Where activations are checkpointed, that is what the layers hand to each other.
+    """
+    return sum(_kept_by_layer(network, imgsz, checkpointed=is_checkpointed(network)).values())
+
+
+def is_checkpointed(network: nn.Module) -> bool:
+    """Whether training computes the network's activations twice in place of keeping them."""
+    return isinstance(network, Network) and network.checkpoint_activations
+
+
+def _kept_by_layer(network: nn.Module, imgsz: int, *, checkpointed: bool) -> dict[int, int]:
+    """What each layer of a `Network` (others are one layer) is the first to keep of one image, bytes."""
     copy = deepcopy(network).train()  # a pass moves BatchNorm's statistics
-    kept: dict[int, int] = {}
+    if isinstance(copy, Network):
+        copy.checkpoint_activations = checkpointed
+    running = 0
+
+    def enter(layer: int) -> None:
+        nonlocal running
+        running = layer
+
+    for index, layer in enumerate(copy.layers if isinstance(copy, Network) else ()):
+        layer.register_forward_pre_hook(lambda *_, index=index: enter(index))
+    kept: dict[int, tuple[int, int]] = {}  # a view keeps all of its storage, and two views keep it once
 
     def note(tensor: Tensor) -> Tensor:
-        kept[tensor.data_ptr()] = tensor.nbytes
+        storage = tensor.untyped_storage()
+        kept.setdefault(storage.data_ptr(), (running, storage.nbytes()))
         return tensor
 
     # Two images: a single one leaves BatchNorm one value a channel where the coarsest map has one cell.
     images = torch.zeros(2, 3, imgsz, imgsz, device=next(copy.parameters()).device)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         outputs = copy(images)
-    weights = {param.data_ptr() for param in copy.parameters()}
+    state = {tensor.untyped_storage().data_ptr() for tensor in (*copy.parameters(), *copy.buffers())}
     del outputs
-    return sum(size for pointer, size in kept.items() if pointer not in weights) // 2
+    by_layer: dict[int, int] = {}
+    for pointer, (index, size) in kept.items():
+        if pointer not in state:
+            by_layer[index] = by_layer.get(index, 0) + size
+    return {index: size // 2 for index, size in by_layer.items()}

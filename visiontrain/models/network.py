@@ -71,5 +71,5 @@ class Network(nn.Module):
 
 
 def has_weights(layer: nn.Module) -> bool:
-    """Whether a layer is worth a second pass: those without weights (Upsample, Concat) keep nothing but their input."""
+    """Whether a layer is worth a second pass; those without weights (Upsample, Concat) keep nothing."""
     return next(layer.parameters(), None) is not None

@@ -21,6 +21,7 @@ from visiontrain.plan import Plan
 from visiontrain.protocols import Task
 from visiontrain.run.normalization import check_batch_size, set_up_normalization_
 from visiontrain.run.prepare import (
+    LoadedModel,
     Recipe,
     check_image_size,
     decide_recipe,
@@ -67,8 +68,12 @@ class Session:
     """What differs from the run that goes on, and what was guessed or dropped, one line each."""
 
 
-def open_session(config: Config) -> Session:
+def open_session(config: Config, *, trained: LoadedModel | None = None) -> Session:
     """Read and decide everything that training needs.
+
+    Args:
+        config: What was asked.
+        trained: The network to start from, in place of the one that `config` names.
 
     Raises:
         UserError: If anything about it is wrong.
@@ -97,9 +102,14 @@ def open_session(config: Config) -> Session:
     data = read_data(config, task, ("train", "val") if config.val else ("train",))
     train = split_of(data, "train")
     val = split_of(data, "val") if "val" in data.splits else None
-    if checkpoint is not None and tuple(checkpoint["names"]) != data.names:
-        raise ConfigError(f"resume: the run's classes are {checkpoint['names']}, the data set's are {list(data.names)}")
-    network = fresh_network(config, task, data.names) if checkpoint is None else _rebuilt(task, checkpoint)
+    if checkpoint is not None:
+        trained = LoadedModel(_rebuilt(task, checkpoint), tuple(checkpoint["names"]), {})
+    if trained is not None and trained.names != data.names:
+        raise ConfigError(
+            f"data: its classes are {', '.join(data.names)}; those of the weights are {', '.join(trained.names)}: "
+            "they must be the same, in the same order"
+        )
+    network = trained.network if trained is not None else fresh_network(config, task, data.names)
     check_image_size(config, network)
     config = set_up_normalization_(network, config)
     network.checkpoint_activations = config.checkpoint_activations

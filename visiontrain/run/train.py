@@ -113,8 +113,9 @@ def _training(session: Session, parts: Parts, recorder: Recorder) -> Training:
 def _finish(session: Session, folder: Path, parts: Parts, recorder: Recorder, state: RunState) -> TrainResult:
     """Score best.pt as it lies on the disk, draw, and write the results."""
     metrics: Mapping[str, Any] = {}
+    lines = [advice(recorder.noise_scale, session.config.nbs)] if session.config.noise_scale else []
     if session.config.precise_bn:
-        recorder.log("note", {"text": rewrite_statistics(session, parts, recorder.best)})
+        lines.append(rewrite_statistics(session, parts, recorder.best))
     if parts.scorer is not None:
         best = load_checkpoint(recorder.best)
         parts.network.load_state_dict(best["ema"] or best["model"])
@@ -142,7 +143,6 @@ def _finish(session: Session, folder: Path, parts: Parts, recorder: Recorder, st
         },
     )
     table = session.task.table(metrics) if metrics else None
-    lines = [advice(recorder.noise_scale, session.config.nbs)] if session.config.noise_scale else []
     recorder.log("end", {"lines": [*lines, *_closing_lines(session.config, folder, state)], "table": table})
     return TrainResult(metrics, folder, recorder.best, recorder.last, state.best_epoch, state.updates)
 
