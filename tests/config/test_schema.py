@@ -13,8 +13,9 @@ val_interval split save_period conf iou max_det plots lr0 lrf momentum weight_de
 warmup_momentum warmup_bias_lr box cls dfl hsv_h hsv_s hsv_v degrees translate scale shear perspective flipud
 fliplr mosaic mixup copy_paste auto_augment erasing cutmix dropout label_smoothing cfg quiet source stream
 classes agnostic_nms augment save save_txt save_crop save_conf show_labels line_width vid_stride format opset
-dynamic simplify nms tail norm bn_momentum precise_bn lr_scaling clip ema json processes checkpoint_activations noise_scale sampling
-val_fraction data_format save_minutes max_skips logger run save_json weights lr_backbone unfreeze_epoch task
+dynamic simplify nms tail norm bn_momentum precise_bn lr_scaling clip ema json processes checkpoint_activations
+noise_scale sampling val_fraction data_format save_minutes max_skips logger run save_json weights lr_backbone
+unfreeze_epoch task
 """
 
 
