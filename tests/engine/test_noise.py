@@ -105,8 +105,8 @@ def test_a_window_that_is_not_applied_is_not_counted():
 
 def test_earlier_epochs_count_less_but_are_not_forgotten():
     noise = NoiseScale()
-    first = measure(images_of(800, mean=1.0, spread=2.0), noise=noise)
-    later = [measure(images_of(800, mean=1.0, spread=0.1, seed=seed), noise=noise) for seed in range(1, 9)]
+    first = measure(images_of(80, mean=1.0, spread=2.0), noise=noise)
+    later = [measure(images_of(80, mean=1.0, spread=0.1, seed=seed), noise=noise) for seed in range(1, 25)]
     assert first > later[0] > later[-1]
     assert later[-1] == pytest.approx(DIMENSIONS * 0.01, rel=1.0)
     assert noise.estimate() == pytest.approx(later[-1])  # nothing new, nothing changed

@@ -158,7 +158,7 @@ class Config:
         help="the weight of a micro-batch in BatchNorm's running statistics, which remember 1/bn_momentum of them",
     )
     precise_bn: bool = _batch(
-        False, help="whether the best weights' BatchNorm statistics are estimated anew over the training images"
+        False, help="whether the best weights' BatchNorm statistics are estimated anew over the last epoch's images"
     )
     processes: int = _batch(1, least=1, most=1024, available=False, help="the number of processes that train together")
     checkpoint_activations: bool = _batch(

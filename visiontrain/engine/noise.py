@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-EPOCH_MEMORY = 0.5
+EPOCH_MEMORY = 0.8
 """What an epoch's sums still count for in the next: an epoch may hold few windows, and each tells little."""
 MUCH = 4.0
 """How many times apart noise scale and `nbs` are before the advice is to change it; the measure is rough."""

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from visiontrain.data.dataset import EvalDataset
-from visiontrain.data.loader import EvalLoader
 from visiontrain.engine.checkpoint import load_checkpoint, save_checkpoint, weights_of
 from visiontrain.engine.running_statistics import estimate_running_statistics_
 from visiontrain.run.parts import Parts
-from visiontrain.run.prepare import draw_records
 from visiontrain.run.session import Session
+from visiontrain.sample import Batch
 
 MOST_IMAGES = 4096
 """Images behind the estimate; the mean over so many is known well, and a pass over a huge set takes long."""
 
 
 def rewrite_statistics(session: Session, parts: Parts, path: Path) -> str:
-    """Estimate the statistics of the weights in `path` over training images as validation sees them, without
-    augmentation; score them, and put statistics and score into the file.
+    """Estimate the statistics of the weights in `path`, score them, and put statistics and score into the file.
+
+    The images are the micro-batches of the last epoch, with its augmentation: weights have adapted to it. (On blood
+    cells plain images moved mAP50-95 from 0.615 to 0.594, the last epoch's to 0.612.)
 
     Returns:
         One sentence on what was done.
     """
-    config, task, network = session.config, session.task, parts.network
+    task, network = session.task, parts.network
     saved = load_checkpoint(path)
     kept = "ema" if saved["ema"] else "model"
     network.load_state_dict(saved[kept])
-    records = draw_records(session.train, MOST_IMAGES, config.seed)
-    dataset = EvalDataset(records, task.val_transform(config, network))
-    loader = EvalLoader(dataset, task.collate, batch=config.batch, workers=session.setup.workers)
-    try:
-        estimate_running_statistics_(network, loader, session.precision, session.setup.device)
-    finally:
-        loader.close()
-    sentence = f"precise_bn: BatchNorm statistics of {path.name} estimated over {len(records)} training images"
+    batches = _LastBatches(session, parts)
+    estimate_running_statistics_(network, batches, session.precision, session.setup.device)
+    sentence = f"precise_bn: BatchNorm statistics of {path.name} estimated over {batches.num_images} training images"
     metrics = saved["metrics"]
     if parts.scorer is not None:
         before = metrics[task.ranking]
@@ -43,3 +39,19 @@ def rewrite_statistics(session: Session, parts: Parts, path: Path) -> str:
     values = {key: value for key, value in saved.items() if key != "format"}
     save_checkpoint(path, {**values, kept: weights_of(network), "metrics": metrics})
     return sentence
+
+
+class _LastBatches:
+    """The micro-batches of the last epoch, as many as are needed, one by one; counts their images."""
+
+    def __init__(self, session: Session, parts: Parts) -> None:
+        self.num_images = 0
+        self._plan, self._loader = session.recipe.plan, parts.loader
+
+    def __iter__(self) -> Iterator[Batch]:
+        for window in self._loader.windows(self._plan.first_window[self._plan.epochs - 1]):
+            for batch in window:
+                if self.num_images >= MOST_IMAGES:
+                    return
+                self.num_images += len(batch)
+                yield batch
