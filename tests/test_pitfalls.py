@@ -97,7 +97,7 @@ def test_a_run_whose_memory_runs_out_learns_what_it_would_have_learned(run_train
     short = run_training(**keys, save_dir=str(tmp_path / "short"))
 
     assert calls == [8, 8] + [8, 8] + [4, 4, 4, 4] * 2  # the second window's second micro-batch does not fit
-    assert log_of(short.save_dir).count("out of memory: window 1 is replayed with micro-batches of at most 4") == 1
+    assert log_of(short.save_dir).count("out of memory: window 2 is replayed with micro-batches of at most 4") == 1
     for name in ("updates", "images", "lr/weight"):
         assert column(short.save_dir, name) == column(whole.save_dir, name)
     assert column(short.save_dir, "train/box_loss") == pytest.approx(column(whole.save_dir, "train/box_loss"), rel=1e-5)
@@ -123,7 +123,7 @@ def test_a_window_that_is_not_finite_costs_one_update_and_nothing_else(run_train
     assert column(result.save_dir, "updates") == [2, 3, 5]
     assert results_of(result.save_dir)["skipped_windows"] == 1
     (line,) = [line for line in log_of(result.save_dir).splitlines() if "was left out" in line]
-    assert "window 2 was left out: the loss is not finite" in line
+    assert "window 3 was left out: the loss is not finite" in line
     assert {path for path in calls[4] + calls[5] if path in line} == {*calls[4], *calls[5]}
     assert line.count(".png") == 4
     for epoch, updates in ((1, 2), (2, 3), (3, 5)):

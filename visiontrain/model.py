@@ -56,13 +56,16 @@ class Model:
     def verify(self, **settings: Any) -> dict[str, Any]:
         """Compare the gradient of one window, cut as `train` with the same settings would cut it, with a full batch's.
 
+        Prints what the command prints, and nothing with `quiet=True`.
+
         Returns:
             The document of `visiontrain verify json=True`; `passed` tells whether accumulation is exact.
 
         Raises:
             UserError: If the input is wrong.
         """
-        return verify_run(load_config("verify", python=self._with_model(settings)))
+        config = load_config("verify", python=self._with_model(settings))
+        return verify_run(config, is_silent=config.quiet)
 
     @overload
     def predict(self, source: Any, *, stream: Literal[True], **settings: Any) -> Iterator[Results]: ...

@@ -44,6 +44,11 @@ class Window:
     """Images in each micro-batch; they differ by at most one."""
 
     @property
+    def number(self) -> int:
+        """As people count: from 1, the number of its update."""
+        return self.index + 1
+
+    @property
     def size(self) -> int:
         return sum(self.sizes)
 

@@ -331,3 +331,18 @@ def test_a_fault_in_the_window_is_found(monkeypatch, plant):
     found = equivalence_of(Toy())
     assert not found.passed
     assert found.single_images.rel_error > 1e-3
+
+
+def test_a_branch_that_has_no_target_in_a_micro_batch_is_a_constant_there():
+    def without_targets(outputs, batch):
+        left, right = two_branches(outputs, batch)
+        has_targets = bool((batch.targets["weights"] > 0).any())
+        return [left if has_targets else LossSum(torch.zeros(()), 0.0, name="left", floor=1.0), right]
+
+    setting = setting_of(heads_alone(), without_targets)
+    micro_batches = batch_of((0, 0, 0, 3, 1, 2)).split(2)  # the first has none, and a mean of means counts it as 0
+    exact, means = windowed_gradient_with_means(setting, micro_batches)
+    reference = plain_gradient(setting, [batch_of((0, 0, 0, 3, 1, 2))])
+    assert compare(exact, reference).is_exact
+    assert compare(plain_gradient(setting, micro_batches), reference).is_exact
+    assert not compare(means, reference).is_exact

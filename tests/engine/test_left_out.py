@@ -169,7 +169,7 @@ def test_a_run_goes_on_as_if_the_windows_left_out_had_not_been(value):
 
 def test_with_a_loss_scale_far_too_high_the_first_windows_are_calibration():
     run = Run(precision=half(init_scale=2.0**30)).fit()
-    kinds = [(report.applied, report.is_calibration, report.is_loss_finite) for report in run.reports]
+    kinds = [(report.applied, report.is_calibration, report.is_forward_finite) for report in run.reports]
     num_calibrations = run.state.calibrations
     assert 5 < num_calibrations < NUM_WINDOWS
     assert kinds == [(False, True, True)] * num_calibrations + [(True, False, True)] * (NUM_WINDOWS - num_calibrations)
@@ -185,19 +185,15 @@ def test_where_half_precision_overflows_in_the_first_windows_fp32_takes_over_and
     scaler = torch.amp.GradScaler("cpu") if is_fp16 else None
     precision = Precision(name, "cpu", torch.float16 if is_fp16 else torch.bfloat16, scaler)
 
-    def overflows(outputs, batch):
-        factor = 1.0 if outputs.dtype == torch.float32 else float("inf")
-        return LossSum(outputs.float().square().sum() * factor, float(len(batch)))
-
     torch.manual_seed(1)
-    run = Run(precision=precision, criterion=overflows).fit()
+    run = Run(precision=precision, criterion=overflowing_in_half).fit()
     assert len(run.lines) == 1
-    assert f"the loss of window 0 is not finite in {name}: fp32 takes over" in run.lines[0]
+    assert f"window 1: the loss is not finite in {name}: fp32 takes over" in run.lines[0]
     assert (run.state.updates, run.state.skipped) == (NUM_WINDOWS, 0)
     assert (precision.name, precision.scaler, run.gradients.scaler) == ("fp32", None, None)
 
     torch.manual_seed(1)
-    single = Run(precision=Precision("fp32", "cpu", None), criterion=overflows).fit()
+    single = Run(precision=Precision("fp32", "cpu", None), criterion=overflowing_in_half).fit()
     assert_same_state(run, single)
 
 
@@ -219,6 +215,18 @@ def test_later_in_the_run_a_loss_that_is_not_finite_is_the_windows_own_fault():
     run = Run(criterion=overflows_late).fit()
     assert run.precision.name == "fp16"
     assert (run.state.updates, run.state.skipped) == (12, 8)
+
+
+def test_half_precision_is_put_to_the_test_again_where_a_run_goes_on():
+    run = Run(criterion=overflowing_in_half)
+    run.state = fit(run.training, RunState(window=12))
+    assert "window 13: the loss is not finite in fp16: fp32 takes over" in run.lines[0]
+    assert run.state.skipped == 0
+
+
+def overflowing_in_half(outputs, batch):
+    factor = 1.0 if outputs.dtype == torch.float32 else float("inf")
+    return LossSum(outputs.float().square().sum() * factor, float(len(batch)))
 
 
 def test_when_no_scale_is_low_enough_fp32_takes_over():

@@ -112,6 +112,27 @@ def test_earlier_epochs_count_less_but_are_not_forgotten():
     assert noise.estimate() == pytest.approx(later[-1])  # nothing new, nothing changed
 
 
+def test_it_goes_on_from_what_was_saved():
+    straight, begun = NoiseScale(), NoiseScale()
+    parts = images_of(160, mean=1.0, spread=0.5).split(80)
+    for part in parts:
+        expected = measure(part, noise=straight)
+    measure(parts[0], noise=begun)
+    gone_on = NoiseScale()
+    gone_on.restore(begun.state())
+    assert measure(parts[1], noise=gone_on) == expected
+
+
+def test_a_normalizer_with_a_graph_keeps_no_graph_alive():
+    network, noise = Linear(), NoiseScale()
+    window = GradientWindow(SGD(network.parameters(), lr=0.1), model=network, noise=noise)
+    for part in images_of(4, mean=1.0, spread=1.0).split(2):
+        outputs = network(part)
+        window.add(LossSum(outputs.sum(), outputs.square().sum() + 1), num_images=2)
+    window.step()
+    assert not noise._windows[0].requires_grad
+
+
 def test_it_needs_to_know_how_many_images_a_micro_batch_holds():
     network = Linear()
     window = GradientWindow(SGD(network.parameters(), lr=0.0), model=network, noise=NoiseScale())

@@ -1,5 +1,6 @@
 """The window: its step does not depend on the cut, acts happen once and in order, a dropped window leaves no trace."""
 
+import contextlib
 import re
 import textwrap
 
@@ -355,6 +356,40 @@ class TestLeftOut:
         assert "no image that could be read" in report.reason
         assert report.losses() == {}
 
+    def test_a_running_statistic_that_overflows_though_the_loss_does_not_leaves_no_trace(self):
+        network = nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 3))
+        before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+        report, *_ = train(network, [(4, 4)], data=images(dtype=torch.float32) * 1e25)  # its square is beyond float32
+        assert "a running statistic of BatchNorm is not finite" in report.reason
+        assert not report.is_forward_finite
+        torch.testing.assert_close(dict(network.state_dict()), before, rtol=0, atol=0)
+
+    def test_a_window_leaves_no_trace_also_where_nobody_opened_it(self):
+        network, optimizer = self.warmed_up()
+        window = GradientWindow(optimizer, model=network)
+        before = traces(network, optimizer)
+        for _ in range(2):  # one after another
+            window.add(LossSum(network(images(4, torch.float32)).sum() * float("nan"), 1.0))
+            assert not window.step().applied
+            torch.testing.assert_close(traces(network, optimizer), before, rtol=0, atol=0)
+
+    @pytest.mark.parametrize("normalizer", [float("nan"), float("inf")])
+    def test_a_normalizer_that_is_not_finite_is_a_loss_that_is_not_finite(self, normalizer):
+        report, *_ = train(toy(), [(4, 4)], loss=lambda out: LossSum(out.sum(), torch.tensor(normalizer)))
+        assert report.reason == "the loss is not finite"
+
+    def test_gradients_of_somebody_elses_backward_pass_are_no_part_of_a_window(self):
+        plain, other = toy(), toy()
+        train(plain, [(4, 4)])
+        other(images()).sum().backward()
+        train(other, [(4, 4)])
+        assert_equal_networks(other, plain, rtol=0, atol=0)
+
+    @pytest.mark.parametrize("clip", [0.0, -1.0, float("nan")])
+    def test_a_clip_that_is_no_norm_is_refused(self, clip):
+        with pytest.raises(ValueError, match="not a positive norm; None leaves gradients"):
+            GradientWindow(SGD(toy().parameters(), lr=0.1), model=toy(), clip=clip)
+
     def test_a_step_that_has_begun_is_not_rolled_back(self, monkeypatch):
         network = toy()
         optimizer = SGD(network.parameters(), lr=0.1)
@@ -374,7 +409,7 @@ class TestLeftOut:
     def test_a_window_is_not_opened_over_an_open_one(self):
         window = GradientWindow(SGD(toy().parameters(), lr=0.1), model=toy())
         window.open()
-        with pytest.raises(AssertionError, match="still open"):
+        with pytest.raises(RuntimeError, match="still open"):
             window.open()
 
 
@@ -442,6 +477,16 @@ class TestBranches:
         with pytest.raises(ValueError, match=r"are \['boxes', 'masks'\], those before it were \['boxes'\]"):
             window.add(two_branches(network, images()))
 
+    def test_micro_batches_with_different_parts_are_refused(self):
+        network = toy()
+        window = GradientWindow(SGD(network.parameters(), lr=0.1), model=network)
+        part = torch.zeros(())
+        window.add(LossSum(network(images()).sum(), 1.0, {"a": part}))
+        with pytest.raises(
+            ValueError, match=r"parts of the loss are \['a', 'b'\], those of the micro-batch before \['a'\]"
+        ):
+            window.add(LossSum(network(images()).sum(), 1.0, {"a": part, "b": part}))
+
     @pytest.mark.parametrize("make", [lambda loss: [], lambda loss: [loss, loss]])
     def test_branches_need_different_names_and_there_is_at_least_one(self, make):
         network = toy()
@@ -455,6 +500,107 @@ class TestBranches:
         window = GradientWindow(SGD(network.parameters(), lr=0.1), model=network)
         with pytest.raises(TypeError, match=r"bare tensor: .*LossSum\.from_mean\(loss, count\)"):
             window.add(wrap(network(images()).mean()))
+
+
+class TestMisuse:
+    """What would train wrongly, or not at all, is refused with what to do instead."""
+
+    def window(self, network=None, optimizer=None, **keys):
+        network = network or toy()
+        return network, GradientWindow(optimizer or SGD(network.parameters(), lr=0.1), model=network, **keys)
+
+    def test_after_an_error_in_a_micro_batch_nothing_goes_on_before_a_rollback(self):
+        network, window = self.window()
+        clean, _ = self.window()
+        with contextlib.suppress(KeyError), window.micro_batch(last=False):
+            window.add(error_over_hits(network(images(4))), num_images=4)
+            raise KeyError
+        for go_on in (window.step, lambda: window.add(error_over_hits(network(images()))), lambda: enter(window)):
+            with pytest.raises(RuntimeError, match=r"call rollback\(\), which drops what was added"):
+                go_on()
+        window.rollback()
+        window.add(error_over_hits(network(images())), num_images=8)
+        assert window.step().num_images == 8
+        train(clean, [(8,)])
+        assert_equal_networks(network, clean, rtol=0, atol=0)
+
+    def test_micro_batches_stand_one_after_another_and_end_with_the_last(self):
+        network, window = self.window()
+        with window.micro_batch(last=False):
+            with pytest.raises(RuntimeError, match="inside another one"):
+                enter(window)
+            with pytest.raises(RuntimeError, match=r"step\(\) stands inside a micro-batch"):
+                window.step()
+        with window.micro_batch(last=True):
+            window.add(error_over_hits(network(images())))
+        with pytest.raises(RuntimeError, match="after the last one of its window"):
+            enter(window)
+        assert window.step().applied
+
+    @pytest.mark.parametrize("scaler", [None, torch.amp.GradScaler("cpu")])
+    def test_an_optimizer_of_another_model_is_found_at_the_first_step(self, scaler):
+        network, window = self.window(optimizer=SGD(toy().parameters(), lr=0.1), scaler=scaler)
+        for _ in range(2):
+            window.add(error_over_hits(network(images())))
+            with pytest.raises(
+                ValueError, match="no parameter of the optimizer has a gradient: make it of this model's"
+            ):
+                window.step()
+        assert network.weight.grad is None
+
+    def test_a_loss_that_reaches_no_parameter_is_found_at_the_step(self):
+        network, window = self.window()
+        with torch.no_grad():
+            outputs = network(images())
+        window.add(error_over_hits(outputs))
+        with pytest.raises(ValueError, match="run the forward pass with gradients enabled"):
+            window.step()
+
+    def test_a_micro_batch_without_targets_may_return_constants(self):
+        network, window = self.window()
+        window.add(LossSum(torch.zeros(()), 0.0))
+        window.add(error_over_hits(network(images()), name="loss"))
+        assert window.step().applied
+        window.add(LossSum(torch.zeros(()), 0.0))
+        assert "its normalizer is 0" in window.step().reason
+
+    def test_gradients_of_parameters_that_the_optimizer_does_not_have_do_not_pile_up(self):
+        network = nn.Sequential(toy(), nn.Linear(3, 2, dtype=torch.float64))
+        window = GradientWindow(SGD(network[1].parameters(), lr=0.1), model=network)
+        for _ in range(2):
+            window.add(error_over_hits(network(images())))
+            assert window.step().applied
+            assert network[0].weight.grad is None
+
+    def test_a_window_to_which_nothing_was_added_says_so(self):
+        _, window = self.window()
+        assert window.step().reason == "nothing was added to the window"
+
+    @pytest.mark.parametrize("num_images", [-1, "x", None, 2.5])
+    def test_a_number_of_images_is_one(self, num_images):
+        network, window = self.window()
+        with pytest.raises(ValueError, match="is not a number of images"):
+            window.add(error_over_hits(network(images())), num_images=num_images)
+
+    @pytest.mark.parametrize(
+        ("keys", "text"),
+        [
+            ({"model": None}, "model is a NoneType; it should be the nn.Module"),
+            ({"scaler": True}, "scaler is a bool; it should be a torch.amp.GradScaler or None"),
+            ({"optimizer": [SGD(toy().parameters(), lr=0.1)]}, "optimizer is a list; it should be one of torch.optim"),
+            ({"optimizer": torch.optim.LBFGS(toy().parameters())}, "optimizer is a LBFGS; .* and not LBFGS"),
+        ],
+    )
+    def test_arguments_of_the_wrong_kind_are_named(self, keys, text):
+        network = toy()
+        arguments = {"optimizer": SGD(network.parameters(), lr=0.1), "model": network, **keys}
+        with pytest.raises(TypeError, match=text):
+            GradientWindow(arguments.pop("optimizer"), **arguments)
+
+
+def enter(window):
+    with window.micro_batch(last=False):
+        pass
 
 
 class TestReport:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
+from visiontrain.engine.noise import NoiseScale
 from visiontrain.engine.window import GradientWindow
 from visiontrain.losses.sums import LossSum
 
@@ -35,20 +36,30 @@ if world > 1:
         )
 
     model.register_comm_hook(None, count)
-window = GradientWindow(SGD(network.parameters(), lr=0.1, momentum=0.9), model=model, clip=0.5)
+noise = NoiseScale()
+window = GradientWindow(SGD(network.parameters(), lr=0.1, momentum=0.9), model=model, clip=0.5, noise=noise)
 reports = []
 for images in data:
     mine = images.chunk(world)[rank]
-    parts = mine.split((1, 3, 2)) if world > 1 else [mine]
+    parts = mine.split((2, 2, 2)) if world > 1 else mine.split((2, 10))
     for number, part in enumerate(parts):
         with window.micro_batch(last=number == len(parts) - 1):
             outputs = model(part)
             hits = (outputs.detach() > 0.2).double()
-            window.add(LossSum((outputs ** 2 * (1 + hits)).sum(), hits.sum(), floor=1.0))
+            window.add(LossSum((outputs ** 2 * (1 + hits)).sum(), hits.sum(), floor=1.0), num_images=len(part))
     reports.append(window.step())
 torch.save({
     "network": network.state_dict(), "exchanges": exchanges, "losses": [report.losses()["loss"] for report in reports],
+    "images": [report.num_images for report in reports], "noise": noise.estimate(),
 }, out)
+if world > 1:
+    try:
+        with window.micro_batch(last=False):
+            window.add(LossSum(model(data[0]).sum(), 1.0), num_images=12)
+        window.step()
+        raise SystemExit("a window without an exchange was applied")
+    except RuntimeError as error:
+        assert "use micro_batch(last=True)" in str(error), error
 if world > 1:
     torch.distributed.destroy_process_group()
 """
@@ -70,4 +81,6 @@ def test_two_processes_take_the_step_of_one_and_exchange_gradients_once_a_window
         torch.testing.assert_close(first["network"][name], tensor, rtol=1e-12, atol=1e-15)
         assert torch.equal(first["network"][name], second["network"][name])
     assert first["losses"] == second["losses"] == pytest.approx(alone["losses"], rel=1e-12)
+    assert first["images"] == second["images"] == alone["images"] == [12, 12]
+    assert first["noise"] == pytest.approx(alone["noise"], rel=1e-9)  # both look at the first process's first images
     assert first["exchanges"] == 2  # one bucket, two windows

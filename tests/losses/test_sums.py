@@ -23,6 +23,27 @@ def test_from_mean_keeps_the_gradient_of_the_total_and_cuts_that_of_everything_e
     assert loss.parts["half"] == 3
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_number_is_kept_exactly_whatever_precision_the_loss_is_in(dtype):
+    assert LossSum(torch.zeros((), dtype=dtype), 262_145).normalizer == 262_145
+    assert LossSum.from_mean(torch.ones((), dtype=dtype), 262_145).total == 262_145
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ((3.0, 4), TypeError, "total is 3.0; it should be the loss's sum, one number"),
+        ((torch.ones(3), 4), TypeError, r"total is of shape \(3,\); .* use reduction='sum'"),
+        ((torch.ones(()), "4"), TypeError, "normalizer is '4'; it should be a number"),
+        ((torch.ones(()), -1.0), ValueError, "normalizer = -1.0 is negative"),
+        ((torch.ones(()), 1.0, torch.ones(())), TypeError, "parts is a Tensor; it should be a mapping"),
+    ],
+)
+def test_what_is_no_sum_is_refused_where_it_is_made(arguments, error, text):
+    with pytest.raises(error, match=text):
+        LossSum(*arguments)
+
+
 def test_a_sum_has_no_floor_unless_it_declares_one():
     loss = LossSum(torch.tensor(1.0), torch.tensor(0.0))
     assert loss.floor == 0

@@ -147,6 +147,17 @@ def test_two_passes_may_go_before_their_backward_passes():
     assert_twins_agree(plain, checkpointed)
 
 
+def test_backward_may_be_run_again():
+    torch.manual_seed(0)
+    stage = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.SiLU())
+    images = torch.randn(2, 3, 8, 8)
+    total = recompute(stage, images).square().sum()
+    first = torch.autograd.grad(total, list(stage.parameters()), retain_graph=True)
+    second = torch.autograd.grad(total, list(stage.parameters()))
+    assert all(map(torch.equal, first, second))
+    assert stage[1].num_batches_tracked == 1
+
+
 def test_an_error_in_the_second_pass_puts_the_buffers_back():
     class Fails(nn.Module):
         is_second = False

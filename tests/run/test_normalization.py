@@ -12,6 +12,7 @@ from visiontrain.config.load import load_config
 from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.errors import ConfigError
 from visiontrain.models.layers import BATCH_NORM_MOMENTUM
+from visiontrain.run import precise_bn
 from visiontrain.run.plan import plan
 from visiontrain.run.train import train_run
 from visiontrain.run.val import val_run
@@ -69,6 +70,16 @@ def test_a_larger_momentum_forgets_faster(run_training, tmp_path):
     assert not torch.equal(weights(slow.last)[name], weights(fast.last)[name])
 
 
+def test_a_run_may_go_on_with_frozen_statistics_but_not_as_another_network(run_training):
+    result = run_training()
+    before = statistics(weights(result.last))
+    keys = {"resume": str(result.save_dir), "epochs": 3, "checkpoint_activations": True}
+    gone_on = train_run(load_config("train", python={**keys, "norm": "frozen"}))
+    torch.testing.assert_close(statistics(weights(gone_on.last)), before, rtol=0, atol=0)
+    with pytest.raises(ConfigError, match="norm = 'group': the run to go on has 'frozen', which cannot change"):
+        train_run(load_config("train", python={**keys, "epochs": 4, "norm": "group"}))
+
+
 def test_a_network_file_may_ask_for_group_norm_and_a_typed_kind_wins(run_training, tmp_path, small_network):
     description = yaml.safe_load(small_network.read_text(encoding="utf-8")) | {"norm": "group"}
     path = tmp_path / "group.yaml"
@@ -96,6 +107,25 @@ class TestPrecise:
         log = (precise.save_dir / "train.log").read_text(encoding="utf-8")
         assert "statistics of best.pt estimated over 8 training images; metrics/mAP50-95(B)" in log
         assert "warning" not in log.partition("precise_bn")[2]
+
+    def test_it_finds_the_last_epochs_images_where_that_epoch_opens_no_window(self, run_training):
+        result = run_training(precise_bn=True, tail="carry", nbs=64, warmup_epochs=0)
+        log = (result.save_dir / "train.log").read_text(encoding="utf-8")
+        assert "estimated over 16 training images" in log  # the one window holds both epochs
+        assert all((value != 1).any() for name, value in weights(result.best, "ema").items() if name.endswith("_var"))
+
+    def test_after_an_early_end_it_takes_the_last_epoch_that_was_trained(self, run_training, monkeypatch):
+        seen = []
+        plain = precise_bn._LastBatches.__init__
+        monkeypatch.setattr(
+            precise_bn._LastBatches,
+            "__init__",
+            lambda self, *parts, epoch: (seen.append(epoch), plain(self, *parts, epoch=epoch))[1],
+        )
+        result = run_training(precise_bn=True, epochs=8, patience=1, lr0=1e-6)
+        results = json.loads((result.save_dir / "results.json").read_text(encoding="utf-8"))
+        assert seen == [results["epochs"] - 1]
+        assert results["epochs"] < 8
 
     def test_the_last_weights_are_left_as_they_are(self, run_training, tmp_path):
         plain = run_training(save_dir=str(tmp_path / "plain"))

@@ -96,6 +96,22 @@ def test_lr_scaling_moves_rate_and_decay_against_each_other(planned):
     assert scaled["lr"][-1]["lr"] == pytest.approx(plain["lr"][-1]["lr"] * 72 / 64)
     assert scaled["weight_decay"] == pytest.approx(plain["weight_decay"] / (72 / 64))
     assert not any("weight decay" in warning for warning in scaled["warnings"])
+    assert (plain["lr_factor"], plain["weight_decay_factor"]) == (1.0, pytest.approx(1.125))
+    assert (scaled["lr_factor"], scaled["weight_decay_factor"]) == (pytest.approx(1.125), 1.0)
+
+
+def test_the_table_names_what_lr_scaling_did(tiny_yolo, capsys):
+    keys = {"data": str(tiny_yolo(20)), "batch": 48, "lr0": 0.02, "optimizer": "SGD", "lr_scaling": "linear"}
+    plan(load_config("plan", python={**keys, "imgsz": 64}))
+    assert "lr0 0.015 (× 0.75 by lr_scaling: 48 images of nbs 64)" in capsys.readouterr().out
+
+
+def test_what_an_update_sees_and_what_the_average_holds_are_numbers_too(planned):
+    document = planned(batch=2, nbs=8, epochs=4, warmup_epochs=0)
+    assert document["images_per_update"] == {"min": 4, "mean": pytest.approx(20 / 3), "max": 8}
+    assert document["ema"]["updates"] == pytest.approx((10 + 12) / 9)
+    assert document["ema"]["images"] == pytest.approx((10 + 12) / 9 * 20 / 3)
+    assert planned(batch=2, nbs=8, ema=False)["ema"] is None
 
 
 def test_the_table_names_the_batch(tiny_yolo, capsys):

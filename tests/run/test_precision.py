@@ -42,7 +42,7 @@ def test_fp32_takes_over_for_the_run_its_validation_its_later_epochs_and_its_wei
     result = run_training(amp=amp)
     log = (result.save_dir / "train.log").read_text(encoding="utf-8")
     assert log.count("fp32 takes over") == 1
-    assert f"the loss of window 0 is not finite in {amp}" in log
+    assert f"window 1: the loss is not finite in {amp}" in log
     assert results_of(result.save_dir)["skipped_windows"] == 0
     assert load_checkpoint(result.best)["fp32_took_over"] is True
     first = overflowing.count(torch.float32)
@@ -91,7 +91,9 @@ class TestNoiseScale:
         log = (result.save_dir / "train.log").read_text(encoding="utf-8")
         assert [f"epoch {epoch}: gradient noise scale" in log for epoch in (1, 2, 3)] == [True] * 3
         assert log.count("gradient noise scale") == 4
-        assert results_of(result.save_dir)["noise_scale"] is None or results_of(result.save_dir)["noise_scale"] > 0
+        results = results_of(result.save_dir)
+        assert results["noise_scale"] is None or results["noise_scale"] > 0
+        assert [note.startswith("gradient noise scale") for note in results["notes"]] == [True]
 
     def test_measuring_changes_no_bit(self, run_training, tmp_path):
         plain = load_checkpoint(run_training(save_dir=str(tmp_path / "plain")).last)["model"]

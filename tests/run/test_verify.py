@@ -82,14 +82,16 @@ def test_one_json_document_is_all_that_is_printed(settings, capsys):
         assert set(document[row]["groups"]["norms"]) == {"rel_error", "cosine", "norm_ratio"}
     assert (document["images"], document["micro_batches"]) == (6, [2, 2, 2])
     assert (document["epoch"], document["reference"], document["precision_name"]) == (2, "full batch", "fp32")
-    assert "expected: about" in printed.err
+    assert "expected memory: about" in printed.err
+    assert "expected time: about" in printed.err
 
 
 def test_a_table_and_a_sentence_for_each_row_end_in_the_verdict(settings, capsys):
     verify(settings())
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].endswith("(epoch 2): 6 images in 3 micro-batches of 2")
-    assert lines[2].startswith("expected: about")
+    assert lines[1] == "window 4 (the first full one after warmup, epoch 2): 6 images in 3 micro-batches of at most 2"
+    assert lines[2].startswith("warning: BatchNorm sees micro-batches of 2")
+    assert [line.partition(":")[0] for line in lines[3:5]] == ["expected memory", "expected time"]
     assert any("micro-batches of 2 give the update of one full batch (" in line for line in lines)
     assert any(line.startswith("mean of means, as commonly done: ") and line.endswith("% off") for line in lines)
     assert lines[-1] == "PASSED"
@@ -219,7 +221,8 @@ def test_a_full_batch_that_does_not_fit_is_replaced_by_single_images(settings, m
     monkeypatch.setattr(verify_module, "free_memory", lambda device: 2**20)
     document = verify_run(settings())
     printed = capsys.readouterr().out
-    assert "of 1 MB free for a full batch in float64 is more than 60%: single images are compared with" in printed
+    assert "of 1 MB free, for a full batch in float64" in printed
+    assert "more than 60%: single images are compared with instead" in printed
     assert "batchnorm: not measured, since a full batch does not fit into memory" in printed
     assert document["reference"] == "single images"
     assert document["passed"]
@@ -240,15 +243,16 @@ def test_a_window_of_one_image_passes(settings, tiny_yolo):
 def test_a_batch_that_holds_the_whole_window_is_told_to_accumulate_nothing(settings, capsys):
     document = verify_run(settings(batch=8, nbs=8))
     assert document["passed"]
-    assert "batch 8: nothing is accumulated" in capsys.readouterr().out
+    assert "nothing is accumulated in it; see the cut into single images" in capsys.readouterr().out
 
 
-def test_images_without_any_box_are_compared_like_others(settings, tiny_yolo):
+def test_images_without_any_box_are_compared_like_others_and_that_is_said(settings, tiny_yolo, capsys):
     data = tiny_yolo(8)
     for path in (data.parent / "labels" / "train").glob("*.txt"):
         path.write_text("", encoding="utf-8")
     document = verify_run(settings(data=str(data), json=True))
     assert document["passed"]
+    assert "warning: none of its images has a label" in capsys.readouterr().err
     assert document["mean_of_means"]["rel_error"] == pytest.approx(2 / 3)  # each is divided by the floor, 1
 
 
@@ -347,3 +351,29 @@ def test_the_default_detector_passes_on_real_images(test_data):
     document = verify_run(load_config("verify", python=keys))
     assert document["passed"]
     assert document["mean_of_means"]["rel_error"] > CLEARLY
+
+
+def test_a_gradient_of_zero_proves_nothing(settings):
+    with pytest.raises(DataError, match="the gradient of window 4 is 0, so there is nothing to compare"):
+        verify_run(settings(box=0, cls=0, dfl=0))
+
+
+def test_silence_is_silence(settings, capsys):
+    assert verify_run(settings(), is_silent=True)["passed"]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_weights_are_compared_in_windows_of_their_own_training_and_not_as_another_network(trained, settings):
+    document = verify_run(load_config("verify", python={"model": str(trained.best), "quiet": True}))
+    assert document["micro_batches"] == [2, 2]  # batch=2 nbs=4, as they were trained
+    with pytest.raises(ConfigError, match="norm = group: the weights are those of a network with norm = batch"):
+        verify_run(settings(model=str(trained.best), norm="group"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [({"norm": "sync"}, "so it is the same as norm=batch"), ({"norm": "frozen"}, "a fresh network has none")],
+)
+def test_what_the_plan_warns_of_is_said_here_too(settings, capsys, keys, text):
+    verify_run(settings(**keys))
+    assert text in capsys.readouterr().out

@@ -72,7 +72,7 @@ class Config:
         noun="a name or path",
         brief="name|path",
         modes=_MODEL,
-        help="the network's name or its YAML to train (None: det-n); a weights file to score or predict with",
+        help="the network's name or its YAML to train (None: det-n); a weights file to verify, score or predict with",
     )
     data: str | None = _what(
         None,
@@ -332,6 +332,7 @@ class Config:
     amp: bool | str = _machine(
         "auto",
         choices=("auto", "fp16", "bf16"),
+        later={"fp32": "fp32 is amp=False"},
         modes=(*_TRAIN, *_VAL, *_PREDICT),
         help="whether, or in which precision, the network runs in mixed precision",
     )

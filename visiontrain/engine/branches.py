@@ -51,6 +51,8 @@ class BranchSums:
 
     def __init__(self) -> None:
         self._branches: dict[str, _Branch] = {}
+        self.num_images = torch.zeros(())
+        """() of all processes once they are reduced."""
 
     def __bool__(self) -> bool:
         return bool(self._branches)
@@ -67,9 +69,16 @@ class BranchSums:
                 f"the loss branches of a micro-batch are {names}, those before it were {self.names}; return the same "
                 "in every micro-batch, with sums of 0 where one has no targets"
             )
+        for branch in branches:
+            if self._branches and list(branch.parts or (branch.name,)) != list(self._branches[branch.name].parts):
+                raise ValueError(
+                    f"the parts of the loss are {list(branch.parts)}, those of the micro-batch before "
+                    f"{list(self._branches[branch.name].parts)}; return the same in every micro-batch"
+                )
 
-    def add(self, branches: Sequence[LossSum]) -> None:
+    def add(self, branches: Sequence[LossSum], num_images: int) -> None:
         """Add a micro-batch, in float64 where the device has it."""
+        self.num_images = self.num_images + num_images
         for loss in branches:
             wide = torch.float32 if loss.total.device.type == "mps" else torch.float64
             total, normalizer = loss.total.detach().to(wide), loss.normalizer.detach().to(wide)
@@ -87,9 +96,11 @@ class BranchSums:
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return 1
         branches = list(self._branches.values())
-        vector = torch.stack([value for b in branches for value in (b.total, b.normalizer, *b.parts.values())])
+        sums = [value for b in branches for value in (b.total, b.normalizer, *b.parts.values())]
+        vector = torch.stack([self.num_images.to(sums[0]), *sums])
         torch.distributed.all_reduce(vector)
-        values = iter(vector)
+        self.num_images, *reduced = vector
+        values = iter(reduced)
         for branch in branches:
             branch.total, branch.normalizer = next(values), next(values)
             branch.parts = {name: next(values) for name in branch.parts}
@@ -100,8 +111,9 @@ class BranchSums:
         return {name: branch.normalizer.clamp(min=branch.floor) for name, branch in self._branches.items()}
 
     def are_finite(self) -> Tensor:
-        """() bool: whether every total is."""
-        return torch.isfinite(torch.stack([branch.total for branch in self._branches.values()])).all()
+        """() bool: whether every total and every normalizer is."""
+        sums = [value for branch in self._branches.values() for value in (branch.total, branch.normalizer)]
+        return torch.isfinite(torch.stack(sums)).all()
 
     def have_targets(self) -> Tensor:
         """() bool: whether every branch has something to divide by."""

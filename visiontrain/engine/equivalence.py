@@ -73,6 +73,9 @@ class Equivalence:
     mean_of_means: Comparison
     """float64, frozen: the mean over micro-batches of each one's own mean, as accumulation is commonly done."""
 
+    is_about_nothing: bool
+    """Whether the gradient of the reference is 0, and nothing is proved."""
+
     @property
     def passed(self) -> bool:
         return self.exact.is_exact and self.single_images.is_exact
@@ -175,6 +178,7 @@ def compare_cuts(
         if live_fits
         else None,
         mean_of_means=compare(means, reference),
+        is_about_nothing=all(not values.any() for values in reference.values()),
     )
 
 
@@ -229,11 +233,14 @@ def _plain_sum(setting: Setting, batches: Sequence[Batch], *, scale: float) -> G
         branches = as_branches(setting.forward(batch))
         for branch in branches:
             is_last = branch is branches[-1]
-            grads = torch.autograd.grad(branch.total * scale, params, retain_graph=not is_last, allow_unused=True)
+            grads: Sequence[Tensor | None] = [None] * len(params)  # of a branch without targets
+            if branch.total.requires_grad:
+                total = branch.total * scale
+                grads = torch.autograd.grad(total, params, retain_graph=not is_last, allow_unused=True)
             so_far = sums.setdefault(branch.name, [_zeros_like(param) for param in params])
-            for total, grad in zip(so_far, grads, strict=True):
+            for sum_, grad in zip(so_far, grads, strict=True):
                 if grad is not None:
-                    total.add_(_wide(grad))
+                    sum_.add_(_wide(grad))
             divisors[branch.name] = divisors.get(branch.name, torch.zeros(())) + _wide(branch.normalizer)
             floors[branch.name] = branch.floor
     factors = {name: setting.gain / scale / divisor.clamp(min=floors[name]) for name, divisor in divisors.items()}
@@ -301,7 +308,7 @@ class _OwnMeans:
         """Add a micro-batch to `window`, and its own mean to the sum here."""
         branches = as_branches(losses)
         seeds: list[Tensor] = []
-        handle = branches[0].total.register_hook(seeds.append)
+        handle = next(b.total for b in branches if b.total.requires_grad).register_hook(seeds.append)
         if len(branches) > 1:
             note_owners_(self._owners, branches)
         window.add(losses, num_images=num_images)

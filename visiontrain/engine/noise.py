@@ -62,6 +62,7 @@ class NoiseScale:
         gradients = {param: param.grad.detach().clone() for param in params if param.grad is not None}
         self._part = _Part(gradients, normalizers, num_images)
 
+    @torch.no_grad()
     def compare(self, branch: str, params: Sequence[Tensor], *, factor: Tensor, divisor: Tensor) -> None:
         """Compare what was kept with the window's gradient, for one loss branch.
 
@@ -74,15 +75,14 @@ class NoiseScale:
         if self._part is None:
             return
         share = self._part.normalizers[branch].to(divisor) / divisor
-        difference, square = torch.zeros_like(divisor), torch.zeros_like(divisor)
-        for param in params:
-            assert param.grad is not None
-            expected = param.grad * share.to(param.grad.dtype)
-            part = self._part.gradients.get(param)  # one that the first micro-batch did not reach adds nothing
-            surplus = expected if part is None else part * factor.to(part.dtype) - expected
-            difference += surplus.norm().to(divisor) ** 2
-            square += param.grad.norm().to(divisor) ** 2
-        self._part.squares.append(torch.stack([difference, square]))
+        grads = [param.grad for param in params if param.grad is not None]
+        # One that the first micro-batch did not reach has no part in it.
+        parts = [
+            self._part.gradients[param] if param in self._part.gradients else torch.zeros_like(param)
+            for param in params
+        ]
+        difference = torch._foreach_sub(torch._foreach_mul(parts, factor), torch._foreach_mul(grads, share))
+        self._part.squares.append(torch.stack([_square(difference), _square(grads)]).to(divisor))
 
     def keep(self, num_images: int) -> None:
         """Count the open window, which was applied and held `num_images`."""
@@ -98,19 +98,33 @@ class NoiseScale:
         """Forget the open window."""
         self._part = None
 
+    def state(self) -> list[float]:
+        """What `restore` needs to go on from here."""
+        self.estimate()
+        return self._sums.tolist()
+
+    def restore(self, state: Sequence[float]) -> None:
+        """Go on from what `state` gave."""
+        self._sums = torch.tensor(state, dtype=torch.float64)
+
     def estimate(self) -> float | None:
         """The noise scale in images, from the windows since the last call and, counting less, those before.
 
         None where nothing was measured; infinite where no signal could be told from the noise. Waits for the device.
         """
         if self._windows:
-            measured = torch.stack(self._windows).sum(dim=0).double().cpu()
+            measured = torch.stack(self._windows).sum(dim=0).cpu().double()
             self._sums = self._sums * EPOCH_MEMORY + measured
             self._windows.clear()
         trace, square = self._sums.tolist()
         if trace <= 0:
             return None
         return trace / square if square > 0 else math.inf
+
+
+def _square(tensors: Sequence[Tensor]) -> Tensor:
+    """() the squared length of all of them together."""
+    return torch.stack(torch._foreach_norm(list(tensors))).square().sum()
 
 
 def advice(noise_scale: float | None, nbs: int) -> str:

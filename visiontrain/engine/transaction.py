@@ -22,7 +22,7 @@ OUT_OF_MEMORY_TEXTS = (
 )
 
 TRIAL_WINDOWS = 10
-"""First windows of a run in which a loss that is not finite puts half precision to the test."""
+"""First windows, also after a resume, in which a loss that is not finite puts half precision to the test."""
 LEAST_SCALE = 1.0
 """A loss scale below this makes gradients smaller than they are: half precision does not hold them at all."""
 
@@ -56,6 +56,7 @@ class Transaction:
         """Most images at once, as far as it is known to fit."""
         self.gradients = gradients
         self._precision = precision
+        self._num_windows = 0
         self._warn = warn
 
     def run(self, window: ReplayableWindow, step: Step) -> WindowReport:
@@ -64,6 +65,7 @@ class Transaction:
         Raises:
             ConfigError: If a single image does not fit, or the optimizer's own step.
         """
+        self._num_windows += 1
         report = self._run_in_memory(window, step)
         doubt = self._doubt(report, window.planned)
         return self._retry_in_fp32(window, step, doubt) if doubt else report
@@ -72,8 +74,8 @@ class Transaction:
         """Why half precision may be what kept the window from being applied, or nothing."""
         if report.applied or not self._precision.is_half:
             return ""
-        if not report.is_loss_finite and planned.index < TRIAL_WINDOWS:
-            return f"the loss of window {planned.index} is not finite in {self._precision.name}"
+        if not report.is_forward_finite and self._num_windows <= TRIAL_WINDOWS:
+            return f"window {planned.number}: {report.reason} in {self._precision.name}"
         scaler = self._precision.scaler
         if report.is_calibration and scaler is not None and scaler.get_scale() < LEAST_SCALE:
             return f"the loss scale of {self._precision.name} has fallen to {scaler.get_scale():g}"
@@ -116,11 +118,14 @@ class Transaction:
             # A window of few images may never have held as many at once as it was allowed to.
             largest = min(self.batch, max(window.planned.sizes))
             if largest == 1:
-                raise ConfigError("memory: a single image does not fit; lower imgsz or choose a smaller model")
+                raise ConfigError(
+                    "memory: a single image does not fit; resume with checkpoint_activations=True, lower imgsz or "
+                    "choose a smaller model"
+                )
             self.batch = -(-largest // 2)
             self._warn(
-                f"out of memory: window {window.planned.index} is replayed with micro-batches of at most {self.batch}; "
-                "its images and the update stay the same"
+                f"out of memory: window {window.planned.number} is replayed with micro-batches of at most "
+                f"{self.batch}; the update stays the same, and checkpoint_activations=True needs less memory"
             )
 
     def _cut(self, window: ReplayableWindow) -> Iterator[Batch]:

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 
 from visiontrain.engine.branches import BranchSums, Share, as_branches, note_owners_
+from visiontrain.engine.forward_state import ForwardState
 from visiontrain.engine.noise import NoiseScale
 from visiontrain.losses.sums import LossSum
 
@@ -45,7 +46,8 @@ class WindowReport:
     """Why the window was not applied."""
     is_calibration: bool = False
     """Whether it was left out because the scaler's loss scale was too high: then no image is at fault."""
-    is_loss_finite: bool = True
+    is_forward_finite: bool = True
+    """Whether the loss, and what the forward pass left in BatchNorm, are finite."""
 
     def losses(self) -> dict[str, float]:
         """The mean of every part over the window; waits for the device."""
@@ -62,6 +64,10 @@ class GradientWindow:
         clip: The most that the norm of the whole gradient may be; None leaves it.
         gain: A constant that the mean gradient is multiplied by.
         noise: Measures the gradient noise scale; `add` must then be told its images.
+
+    Raises:
+        TypeError: If one of them is something else.
+        ValueError: If `clip` is not positive.
     """
 
     def __init__(
@@ -74,6 +80,7 @@ class GradientWindow:
         gain: float = 1.0,
         noise: NoiseScale | None = None,
     ) -> None:
+        _check_arguments(optimizer, model, scaler, clip)
         self.optimizer = optimizer
         self.model = model
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -88,31 +95,51 @@ class GradientWindow:
         self._sums = BranchSums()
         self._reference: float | None = None
         self._planned_images: int | None = None
-        self._num_images = 0
         self._is_last = False
-        self._before: _NetworkState | None = None
+        self._is_open = self._is_inside = self._is_broken = self._has_exchanged = False
+        self._before = ForwardState(model)  # also for whoever calls add() without micro_batch()
 
     def open(self, num_images: int | None = None) -> None:
         """Open a window of `num_images` planned images. Called by the first micro-batch where nobody did.
 
         The number only keeps half-precision gradients in range: the sums are divided by the power of two nearest to
         the normalizer expected of so many images, and multiplied by it at the close, which changes no bit.
+
+        Raises:
+            RuntimeError: If the window before was neither closed nor rolled back.
         """
-        assert self._before is None, "the window before is still open: call step() or rollback()"
+        if self._is_open:
+            raise RuntimeError("the window before is still open: call step() or rollback()")
+        for param in self._all_params():
+            param.grad = None  # of somebody else's backward pass: it is no part of this window
+        self._is_open = True
         self._planned_images = num_images
-        self._before = _NetworkState(self.model)
+        self._before = ForwardState(self.model)
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        """The context of a micro-batch's forward pass and `add`; gradients are exchanged in the last one only."""
-        if self._before is None:
+        """The context of a micro-batch's forward pass and `add`; gradients are exchanged in the last one only.
+
+        Raises:
+            RuntimeError: If it stands inside another one or after the last, or if an error has interrupted the window.
+        """
+        self._check_whole()
+        if self._is_inside:
+            raise RuntimeError("a micro-batch stands inside another one; end the first before the next begins")
+        if self._is_last:
+            raise RuntimeError("a micro-batch comes after the last one of its window; call step() in between")
+        if not self._is_open:
             self.open()
-        self._is_last = last
-        if isinstance(self.model, DistributedDataParallel) and not last:
-            with self.model.no_sync():
+        self._is_inside, self._is_last = True, last
+        is_ddp = isinstance(self.model, DistributedDataParallel)
+        try:
+            with self.model.no_sync() if is_ddp and not last else nullcontext():  # type: ignore[operator]
                 yield
-        else:
-            yield
+        except BaseException:
+            self._is_broken = True
+            raise
+        finally:
+            self._is_inside = False
 
     def add(self, losses: LossSum | Sequence[LossSum], *, num_images: int = 0) -> None:
         """Run backward on a micro-batch's loss and add its sums to the window.
@@ -125,41 +152,69 @@ class GradientWindow:
             TypeError: If it is a bare tensor, whose normalizer nobody knows.
             ValueError: If a parameter is reached from two branches, or if the branches are not those of the micro-batch
                 before.
+            RuntimeError: If an error has interrupted the window.
         """
+        self._check_whole()
+        if not isinstance(num_images, int) or num_images < 0:
+            raise ValueError(f"num_images = {num_images!r} is not a number of images")
         branches = as_branches(losses)
         self._sums.check(branches)
+        self._is_open = True
         if self._reference is None:
             self._reference = _power_of_two(branches[0].scale_hint * (self._planned_images or 1))
         if len(branches) > 1:
             # In every micro-batch: a branch without targets may reach fewer parameters than it does with some.
             note_owners_(self._owners, branches)
         total = torch.stack([branch.total for branch in branches]).sum() / self._reference
-        (self.scaler.scale(total) if self.scaler is not None else total).backward()
+        if total.requires_grad:  # not where it is a constant, as nothing in the micro-batch counts
+            (self.scaler.scale(total) if self.scaler is not None else total).backward()
         if self.noise is not None and not self._sums and not self._is_last:
-            self.noise.note_part(self._params(), {branch.name: branch.normalizer for branch in branches}, num_images)
-        self._sums.add(branches)
-        self._num_images += num_images
+            self.noise.note_part(
+                self._params(), {branch.name: branch.normalizer.detach() for branch in branches}, num_images
+            )
+        self._has_exchanged |= getattr(self.model, "require_backward_grad_sync", True)  # False inside DDP's no_sync
+        self._sums.add(branches, num_images)
 
     def step(self) -> WindowReport:
-        """Close the window: reduce, scale, check, clip, step, zero; each exactly once and in this order."""
+        """Close the window: reduce, scale, clip, check, step, zero; each exactly once and in this order.
+
+        Raises:
+            RuntimeError: If an error has interrupted the window, if this stands inside a micro-batch, or if gradients
+                were not exchanged between processes.
+            ValueError: If no parameter of the optimizer has a gradient.
+        """
+        self._check_whole()
+        if self._is_inside:
+            raise RuntimeError("step() stands inside a micro-batch; call it behind the last one")
         if not self._sums:
             return self._close_empty()
+        if not self._has_exchanged:
+            raise RuntimeError(
+                "no micro-batch of the window was its last one, so processes did not exchange their gradients: "
+                "use micro_batch(last=True) for the last"
+            )
         world = self._sums.reduce()
-        if self.scaler is not None:
+        params = self._params()
+        if self.scaler is not None and params:
             self.scaler.unscale_(self.optimizer)
             self._is_unscaled = True
-        params = self._params()
         self._scale(params, world)
         norm = torch.nn.utils.clip_grad_norm_(params, math.inf if self.clip is None else self.clip)
         report = self._report(norm)
+        if report.applied and not params:
+            self.rollback()
+            raise ValueError(
+                "no parameter of the optimizer has a gradient: make it of this model's parameters, of which some must "
+                "require a gradient, and run the forward pass with gradients enabled"
+            )
         if report.applied:
             self._apply()
         self._update_scale(report)
         if not report.applied:
-            self._restore()
+            self._before.restore()
         if self.noise is not None:
-            self.noise.keep(self._num_images) if report.applied else self.noise.drop()
-        self.optimizer.zero_grad(set_to_none=True)
+            self.noise.keep(report.num_images) if report.applied else self.noise.drop()
+        self._drop_gradients()
         self._reset()
         return report
 
@@ -168,14 +223,30 @@ class GradientWindow:
         assert not self.is_applying, "the optimizer's step has begun: its weights cannot be brought back"
         if self.scaler is not None and self._is_unscaled:
             self.scaler.update(self.scaler.get_scale())  # the same scale; else unscale_ would refuse the replay
-        self._restore()
+        self._before.restore()
         if self.noise is not None:
             self.noise.drop()
-        self.optimizer.zero_grad(set_to_none=True)
+        self._drop_gradients()
         self._reset()
 
+    def _check_whole(self) -> None:
+        if self._is_broken:
+            raise RuntimeError(
+                "an error has interrupted the window: call rollback(), which drops what was added, and begin it again"
+            )
+
+    def _drop_gradients(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        for param in self._all_params():
+            param.grad = None  # also of those that the optimizer does not have
+
+    def _all_params(self) -> Iterator[Tensor]:
+        """Those of the optimizer and those of the model, some twice."""
+        yield from (param for group in self.optimizer.param_groups for param in group["params"])
+        yield from self.model.parameters()
+
     def _params(self) -> list[Tensor]:
-        """The parameters that have a gradient."""
+        """The optimizer's parameters that have a gradient."""
         return [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
 
     def _scale(self, params: list[Tensor], world: int) -> None:
@@ -207,11 +278,21 @@ class GradientWindow:
 
     def _report(self, norm: Tensor) -> WindowReport:
         """What is to become of the window. The one place where it waits for the device."""
-        verdicts = [self._sums.are_finite(), self._sums.have_targets(), torch.isfinite(norm)]
-        finite_loss, targets, finite_gradient = torch.stack([v.to(norm.device) for v in verdicts]).tolist()
+        statistics = self._before.is_finite()
+        findings = [
+            self._sums.num_images,
+            self._sums.are_finite(),
+            self._sums.have_targets(),
+            torch.isfinite(norm),
+            torch.ones(()) if statistics is None else statistics,
+        ]
+        num_images, *verdicts = torch.stack([finding.to(norm.device, torch.float32) for finding in findings]).tolist()
+        finite_loss, targets, finite_gradient, finite_statistics = map(bool, verdicts)
         reason, is_calibration = "", False
         if not finite_loss:
             reason = "the loss is not finite"
+        elif not finite_statistics:
+            reason = "a running statistic of BatchNorm is not finite"
         elif not targets:
             reason = "the window holds nothing that counts: its normalizer is 0"
         elif not finite_gradient and self.scaler is not None:
@@ -221,13 +302,13 @@ class GradientWindow:
             reason = "the gradient is not finite"
         return WindowReport(
             applied=not reason,
-            num_images=self._num_images,
+            num_images=round(num_images),
             shares=self._sums.shares(),
             normalizer=self._sums.normalizer(),
             grad_norm=norm,
             reason=reason,
             is_calibration=is_calibration,
-            is_loss_finite=finite_loss,
+            is_forward_finite=finite_loss and finite_statistics,
         )
 
     def _apply(self) -> None:
@@ -238,7 +319,7 @@ class GradientWindow:
             self.optimizer.step()
 
     def _update_scale(self, report: WindowReport) -> None:
-        if self.scaler is None:
+        if self.scaler is None or not self._is_unscaled:
             return
         if report.applied or report.is_calibration:
             self.scaler.update()
@@ -246,41 +327,31 @@ class GradientWindow:
             self.scaler.update(self.scaler.get_scale())
 
     def _close_empty(self) -> WindowReport:
+        reason = "nothing was added to the window"
+        if self._planned_images:
+            reason = "the window holds no image that could be read"
         self.rollback()
         nothing = torch.zeros(())
-        return WindowReport(False, 0, {}, nothing.double(), nothing, "the window holds no image that could be read")
-
-    def _restore(self) -> None:
-        if self._before is not None:
-            self._before.restore()
+        return WindowReport(False, 0, {}, nothing.double(), nothing, reason)
 
     def _reset(self) -> None:
-        self.is_applying = self._is_unscaled = self._is_last = False
+        self.is_applying = self._is_unscaled = self._is_last = self._has_exchanged = False
+        self._is_open = self._is_broken = False
         self._sums = BranchSums()
         self._reference = None
         self._planned_images = None
-        self._num_images = 0
-        self._before = None
+        self._before = ForwardState(self.model)
 
 
-class _NetworkState:
-    """What a forward pass changes: BatchNorm's buffers and the random state that dropout draws from."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._buffers = list(model.buffers())
-        self._values = [buffer.clone() for buffer in self._buffers]
-        tensors = [*model.parameters(), *self._buffers]
-        self._devices = sorted({tensor.get_device() for tensor in tensors if tensor.is_cuda})
-        self._random = torch.get_rng_state()
-        self._cuda_random = [torch.cuda.get_rng_state(device) for device in self._devices]
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        for buffer, value in zip(self._buffers, self._values, strict=True):
-            buffer.copy_(value)
-        torch.set_rng_state(self._random)
-        for device, state in zip(self._devices, self._cuda_random, strict=True):
-            torch.cuda.set_rng_state(state, device)
+def _check_arguments(optimizer: object, model: object, scaler: object, clip: object) -> None:
+    if not isinstance(optimizer, Optimizer) or isinstance(optimizer, LBFGS):
+        raise TypeError(f"optimizer is a {type(optimizer).__name__}; it should be one of torch.optim, and not LBFGS")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}; it should be the nn.Module that is trained")
+    if scaler is not None and not hasattr(scaler, "unscale_"):
+        raise TypeError(f"scaler is a {type(scaler).__name__}; it should be a torch.amp.GradScaler or None")
+    if clip is not None and (not isinstance(clip, int | float) or not clip > 0):
+        raise ValueError(f"clip = {clip!r} is not a positive norm; None leaves gradients as they are")
 
 
 def _power_of_two(value: float) -> float:

@@ -30,8 +30,21 @@ class LossSum:
     name: str = "loss"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.total, Tensor) or self.total.ndim or not self.total.is_floating_point():
+            found = f"of shape {tuple(self.total.shape)}" if isinstance(self.total, Tensor) else f"{self.total!r}"
+            raise TypeError(f"total is {found}; it should be the loss's sum, one number: use reduction='sum' or .sum()")
+        if isinstance(self.normalizer, str) or not isinstance(self.normalizer, Tensor | int | float):
+            raise TypeError(f"normalizer is {self.normalizer!r}; it should be a number or a tensor of one")
+        if not isinstance(self.normalizer, Tensor) and self.normalizer < 0:
+            raise ValueError(f"normalizer = {self.normalizer} is negative; it is what the sum would be divided by")
+        if not isinstance(self.parts, Mapping):
+            raise TypeError(
+                f"parts is a {type(self.parts).__name__}; it should be a mapping of names to shares of total"
+            )
         if not isinstance(self.normalizer, Tensor):
-            number = torch.as_tensor(self.normalizer, dtype=self.total.dtype, device=self.total.device)
+            # Not in the loss's own type: half precision does not count beyond 2048, or 256.
+            wide = torch.float32 if self.total.device.type == "mps" else torch.float64
+            number = torch.as_tensor(self.normalizer, dtype=wide, device=self.total.device)
             object.__setattr__(self, "normalizer", number)
 
     @classmethod
@@ -43,5 +56,6 @@ class LossSum:
             count: What `mean` was divided by, such as the number of images.
             **parts: Named shares of `mean`.
         """
+        mean = mean if mean.dtype == torch.float64 else mean.float()
         count = torch.as_tensor(count, dtype=mean.dtype, device=mean.device).detach()
         return cls(mean * count, count, {name: part.detach() * count for name, part in parts.items()})

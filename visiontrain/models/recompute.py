@@ -5,8 +5,8 @@ Source: Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost (arXiv:1
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -33,21 +33,25 @@ def _contexts(stage: nn.Module) -> tuple[AbstractContextManager[None], AbstractC
         for module in stage.modules()
         for name, buffer in module.named_buffers(recurse=False)
     ]
-    return nullcontext(), _lent(values)
+    return nullcontext(), _Lent(values)
 
 
-@contextmanager
-def _lent(values: Sequence[tuple[nn.Module, str, Tensor]]) -> Iterator[None]:
-    """Lends modules copies of `values` in the place of their buffers.
+class _Lent:
+    """A context, to be entered as often as somebody runs backward, that lends modules copies of their old buffers.
 
     The very buffers are put back, none is written to: whoever holds them (the window, an average of the weights) goes
     on holding the live ones, and what autograd has saved of them stays valid.
     """
-    own = [getattr(module, name) for module, name, _ in values]
-    try:
-        for module, name, value in values:
-            setattr(module, name, value.clone())  # a second backward pass starts from the same value
-        yield
-    finally:  # torch leaves the second pass by an exception as soon as it has all it needs
-        for (module, name, _), buffer in zip(values, own, strict=True):
+
+    def __init__(self, values: Sequence[tuple[nn.Module, str, Tensor]]) -> None:
+        self._values = values
+        self._own: list[Tensor] = []
+
+    def __enter__(self) -> None:
+        self._own = [getattr(module, name) for module, name, _ in self._values]
+        for module, name, before in self._values:
+            setattr(module, name, before.clone())  # another backward pass starts from the same value
+
+    def __exit__(self, *error: object) -> None:  # torch leaves by an exception as soon as it has all it needs
+        for (module, name, _before), buffer in zip(self._values, self._own, strict=True):
             setattr(module, name, buffer)

@@ -8,7 +8,7 @@ import torch
 
 import visiontrain
 from visiontrain.models.info import model_info
-from visiontrain.run.planning import batch_line, optimizer_line, plan_warnings
+from visiontrain.run.planning import batch_line, plan_warnings, update_lines
 from visiontrain.run.session import Session
 
 
@@ -28,7 +28,7 @@ def banner_lines(session: Session, folder: Path) -> list[str]:
         *(f"  {text}" for text in session.changes),
         f"model {config.model}, {model_info(session.network, config.imgsz)}",
         batch_line(recipe.plan),
-        optimizer_line(recipe),
+        *update_lines(session),
         *(f"warning: {text}" for text in plan_warnings(session)),
     ]
     if session.state.epoch:

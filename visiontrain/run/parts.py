@@ -99,6 +99,7 @@ def checkpoint_of(parts: Parts, session: Session, end: EpochEnd) -> dict[str, An
         "versions": versions(),
         "threads": session.setup.threads,
         "random": torch.get_rng_state(),
+        "noise_scale": None if parts.noise is None else parts.noise.state(),
     }
 
 
@@ -127,4 +128,6 @@ def _restore(parts: Parts, session: Session, checkpoint: Mapping[str, Any]) -> N
     scaler = session.precision.chosen_scaler
     if scaler is not None and checkpoint["scaler"] is not None:
         scaler.load_state_dict(checkpoint["scaler"])
+    if parts.noise is not None and checkpoint.get("noise_scale") is not None:
+        parts.noise.restore(checkpoint["noise_scale"])
     torch.set_rng_state(checkpoint["random"])

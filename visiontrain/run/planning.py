@@ -33,7 +33,8 @@ def plan_document(session: Session) -> dict[str, Any]:
         "tail": plan.tail,
         "optimizer": recipe.optimizer.name,
         "weight_decay": recipe.weight_decay,
-        "weight_decay_factor": plan.weight_decay_factor,
+        "weight_decay_factor": recipe.decay_factor,
+        "lr_factor": recipe.lr_factor,
         "norm": config.norm,
         "ema": _ema_horizon(plan) if config.ema else None,
         "windows": list(_spans(plan)),
@@ -124,15 +125,12 @@ def batch_line(plan: Plan) -> str:
 
 def plan_lines(session: Session) -> list[str]:
     """The plan in words and a table."""
-    recipe, plan, document = session.recipe, session.recipe.plan, plan_document(session)
+    plan, document = session.recipe.plan, plan_document(session)
     images, ema = document["images_per_update"], document["ema"]
-    normalization = normalization_line(session.config, session.network, plan)
     lines = [
         batch_line(plan),
         f"images per update: least {images['min']}, mean {images['mean']:.1f}, most {images['max']}",
-        f"warmup: {plan.warmup_images} images ({plan.warmup_images / plan.num_images:g} epochs), tail={plan.tail}",
-        optimizer_line(recipe),
-        *([normalization] if normalization else []),
+        *update_lines(session),
         *([ema_line(ema)] if ema else []),
         f"memory: about {document['memory_mb']} MB for tensors at batch {plan.batch}, imgsz {session.config.imgsz}",
         "",
@@ -153,14 +151,26 @@ def ema_line(horizon: Mapping[str, float]) -> str:
     )
 
 
+def update_lines(session: Session) -> list[str]:
+    """Warmup, optimizer and normalization: the numbers of an update beside its images."""
+    plan = session.recipe.plan
+    normalization = normalization_line(session.config, session.network, plan)
+    return [
+        f"warmup: {plan.warmup_images} images ({plan.warmup_images / plan.num_images:g} epochs), tail={plan.tail}",
+        optimizer_line(session.recipe),
+        *([normalization] if normalization else []),
+    ]
+
+
 def optimizer_line(recipe: Recipe) -> str:
     """Optimizer, its rates, and the weight decay with why it is not what was asked."""
     choice, plan = recipe.optimizer, recipe.plan
-    is_plain = recipe.decay_factor == 1
-    factor = "" if is_plain else f" (× {recipe.decay_factor:g}: {plan.full_window} images of nbs {plan.nbs})"
+    window = f"{plan.full_window} images of nbs {plan.nbs}"
+    factor = "" if recipe.decay_factor == 1 else f" (× {recipe.decay_factor:g}: {window})"
+    lr_factor = "" if recipe.lr_factor == 1 else f" (× {recipe.lr_factor:g} by lr_scaling: {window})"
     why = f" (auto: {choice.reason})" if choice.reason else ""
     return (
-        f"optimizer {choice.name}{why}: lr0 {recipe.schedule.lr0:g}, momentum {choice.momentum:g}, "
+        f"optimizer {choice.name}{why}: lr0 {recipe.schedule.lr0:g}{lr_factor}, momentum {choice.momentum:g}, "
         f"weight decay {recipe.weight_decay:g}{factor}"
     )
 

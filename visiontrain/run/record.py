@@ -35,8 +35,6 @@ class Recorder:
     def __init__(self, session: Session, folder: Path, loggers: list[Logger]) -> None:
         self.unreadable: set[str] = set()
         """Training images that could not be read so far."""
-        self.noise_scale: float | None = None
-        """Images, as measured last."""
         self._session = session
         self._folder = folder
         self._loggers = loggers
@@ -83,11 +81,11 @@ class Recorder:
         self._sizes.append(report.num_images)
         if report.is_calibration:
             if state.calibrations == 1:
-                self.warn(f"window {planned.index} was left out: {report.reason}; {CALIBRATION}")
+                self.warn(f"window {planned.number} was left out: {report.reason}; {CALIBRATION}")
             return
         if not report.applied:
             images = ", ".join(path for batch in window for path in batch.paths)
-            self.warn(f"window {planned.index} was left out: {report.reason}; its images: {images}")
+            self.warn(f"window {planned.number} was left out: {report.reason}; its images: {images}")
             return
         now = time.monotonic()
         if now - self._last_window_log < SECONDS_BETWEEN_WINDOW_LOGS:
@@ -116,8 +114,8 @@ class Recorder:
         self.log("windows", {"epoch": end.state.epoch, "images": tuple(self._sizes)})
         self._sizes.clear()
         if parts.noise is not None:
-            self.noise_scale = parts.noise.estimate()
-            self.log("note", {"text": f"epoch {end.state.epoch}: {advice(self.noise_scale, self._session.config.nbs)}"})
+            sentence = advice(parts.noise.estimate(), self._session.config.nbs)
+            self.log("note", {"text": f"epoch {end.state.epoch}: {sentence}"})
         values = checkpoint_of(parts, self._session, end)
         if end.is_best:
             save_checkpoint(self.best, values)

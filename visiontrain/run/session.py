@@ -41,6 +41,7 @@ MAY_CHANGE = frozenset(
     (
         *("resume", "cfg", "exist_ok", "quiet", "plots"),
         *("epochs", "patience", "batch", "device", "workers", "amp", "val_interval", "save_period"),
+        *("norm", "bn_momentum", "precise_bn", "checkpoint_activations", "noise_scale"),
     )
 )
 
@@ -109,6 +110,8 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
             f"data: its classes are {', '.join(data.names)}; those of the weights are {', '.join(trained.names)}: "
             "they must be the same, in the same order"
         )
+    if trained is not None:
+        _check_same_structure(config, trained.network)
     network = trained.network if trained is not None else fresh_network(config, task, data.names)
     check_image_size(config, network)
     config = set_up_normalization_(network, config)
@@ -135,6 +138,15 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
         folder,
         changes + messages,
     )
+
+
+def _check_same_structure(config: Config, network: Network) -> None:
+    """Raises ConfigError where the normalization that was typed would need other weights."""
+    stored = network.description.get("norm", "batch")
+    if config.is_typed("norm") and (config.norm == "group") != (stored == "group"):
+        raise ConfigError(
+            f"norm = {config.norm}: the weights are those of a network with norm = {stored}; leave norm out"
+        )
 
 
 def _check_noise_scale(config: Config, plan: Plan) -> None:
@@ -243,7 +255,7 @@ def _resumed(config: Config, checkpoint: Mapping[str, Any]) -> tuple[Config, tup
     faults = [
         f"{key} = {value!r}: the run to go on has {getattr(stored, key)!r}, which cannot change; leave {key} out"
         for key, value in differing.items()
-        if key not in MAY_CHANGE
+        if key not in MAY_CHANGE or (key == "norm" and "group" in (value, stored.norm))  # that is another network
     ]
     if faults:
         raise ConfigError(faults)

@@ -20,7 +20,7 @@ from visiontrain.run.pictures import draw_train_batches
 from visiontrain.run.planning import plan_document
 from visiontrain.run.precise_bn import rewrite_statistics
 from visiontrain.run.prepare import make_folder
-from visiontrain.run.process import process_settings
+from visiontrain.run.process import own_random_state, process_settings
 from visiontrain.run.record import Recorder, open_recorder
 from visiontrain.run.session import Session, open_session
 
@@ -56,7 +56,8 @@ def train_run(config: Config) -> TrainResult:
     session = open_session(config)
     folder = session.folder or make_folder(session.config)
     settings = process_settings(session.setup, is_deterministic=session.config.deterministic)
-    with settings, open_recorder(session, folder) as recorder:
+    random_state = own_random_state(session.setup, session.config.seed)
+    with settings, random_state, open_recorder(session, folder) as recorder:
         parts = build_parts(session, warn=recorder.warn)
         try:
             _begin(session, folder, parts, recorder)
@@ -113,9 +114,10 @@ def _training(session: Session, parts: Parts, recorder: Recorder) -> Training:
 def _finish(session: Session, folder: Path, parts: Parts, recorder: Recorder, state: RunState) -> TrainResult:
     """Score best.pt as it lies on the disk, draw, and write the results."""
     metrics: Mapping[str, Any] = {}
-    lines = [advice(recorder.noise_scale, session.config.nbs)] if session.config.noise_scale else []
+    noise_scale = None if parts.noise is None else parts.noise.estimate()
+    lines = [] if parts.noise is None else [advice(noise_scale, session.config.nbs)]
     if session.config.precise_bn:
-        lines.append(rewrite_statistics(session, parts, recorder.best))
+        lines.append(rewrite_statistics(session, parts, recorder.best, epochs=state.epoch))
     if parts.scorer is not None:
         best = load_checkpoint(recorder.best)
         parts.network.load_state_dict(best["ema"] or best["model"])
@@ -134,7 +136,8 @@ def _finish(session: Session, folder: Path, parts: Parts, recorder: Recorder, st
             "updates": state.updates,
             "skipped_windows": state.skipped,
             "calibration_windows": state.calibrations,
-            "noise_scale": recorder.noise_scale,
+            "noise_scale": noise_scale,
+            "notes": lines,
             "unreadable_images": sorted(recorder.unreadable),
             "images": state.images,
             "seconds": state.seconds,

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from visiontrain.errors import DataError
 from visiontrain.models.info import training_bytes
 from visiontrain.plan import Plan, Window
 from visiontrain.run.files import as_json
+from visiontrain.run.normalization import normalization_warnings
 from visiontrain.run.prepare import WEIGHTS_SUFFIXES, load_model, place, task_of
 from visiontrain.run.process import own_random_state, process_settings
 from visiontrain.run.session import Session, open_session
@@ -41,8 +42,10 @@ MOST_OF_MEMORY = 0.6
 DOUBLE = 8  # bytes of a float64
 
 # What the weights' own training tells where it is not typed.
-TAKEN_OVER = ("data", "data_format", "single_cls", "imgsz", "norm", "amp")
+TAKEN_OVER = ("data", "data_format", "single_cls", "imgsz", "batch", "nbs", "tail", "norm", "amp")
 
+PROBED_SIDE = 256
+"""Pixels of an image that are timed."""
 # How often the images of the window pass through the network in each precision.
 EXACT_PASSES, TRAINING_PASSES = 3, 4
 
@@ -76,8 +79,12 @@ def verify(config: Config) -> int | None:
     return None if verify_run(config)["passed"] else CHECK_FAILED
 
 
-def verify_run(config: Config) -> dict[str, Any]:
+def verify_run(config: Config, *, is_silent: bool = False) -> dict[str, Any]:
     """Compare the window's gradient as `train` would cut it with that of a full batch, and print what was found.
+
+    Args:
+        config: The settings.
+        is_silent: Whether nothing is printed at all.
 
     Returns:
         The document of `json=True`.
@@ -87,46 +94,43 @@ def verify_run(config: Config) -> dict[str, Any]:
     """
     started = time.perf_counter()
     session, is_trained = _open(config)
-    say = _speaker(config)
+    say = _speaker(config, is_silent=is_silent)
+    window = choose_window(session.recipe.plan)
+    reach = _reach(session, window.size)
+    for line in (*session.changes, *_opening_lines(session, window, is_trained=is_trained), *_memory_lines(reach)):
+        say(line)
     with (
         process_settings(session.setup, is_deterministic=config.deterministic),
         own_random_state(session.setup, config.seed),
     ):
-        images = _load(session, choose_window(session.recipe.plan))
-        for line in (*session.changes, *_opening_lines(session, images)):
-            say(line)
-        settings = settings_of(
-            place(session.network, session.setup),
-            lambda network: session.task.criterion(network, session.config),
-            images.micro_batches,
-            gain=session.recipe.gain,
-            precision=session.precision,
-            device=session.setup.device,
-            is_trained=is_trained,
-        )
-        reach = _reach(session, len(images.whole))
-        for line in _expectations(settings, images, reach):
-            say(line)
+        images = _load(session, window)
+        say(_seconds_line(session, images))
         found = compare_cuts(
-            settings,
+            _settings(session, images, is_trained=is_trained),
             images.micro_batches,
             images.whole,
             whole_fits=reach.fits(reach.exact),
             live_fits=reach.fits(reach.live),
         )
+    if found.is_about_nothing:
+        raise DataError(
+            f"{session.config.data}: the gradient of window {window.number} is 0, so there is nothing to compare; "
+            "check the weights of the loss (box, cls, dfl)"
+        )
     document = {
         **verdict_document(found),
         "images": len(images.whole),
         "micro_batches": [len(batch) for batch in images.micro_batches],
-        "epoch": images.window.epoch + 1,
-        "window": images.window.index,
+        "epoch": window.epoch + 1,
+        "window": window.number,
         "reference": FULL_BATCH if reach.fits(reach.exact) else SINGLE_IMAGES,
         "precision_name": session.precision.name,
         "seconds": time.perf_counter() - started,
         "tolerance": TOLERANCE,
     }
     lines = verdict_lines(found, document, norm=session.config.norm, is_trained=is_trained)
-    print(as_json(document) if config.json else "\n".join(["", *lines]))
+    if not is_silent:
+        print(as_json(document) if config.json else "\n".join(["", *lines]))
     return document
 
 
@@ -174,7 +178,7 @@ def _load(session: Session, window: Window) -> LoadedImages:
     for path in whole.unreadable:
         print(f"warning: {path}: cannot be read; it is left out of its window", file=sys.stderr)
     if not len(whole):
-        raise DataError(f"{config.data}: none of the {window.size} images of window {window.index} can be read")
+        raise DataError(f"{config.data}: none of the {window.size} images of window {window.number} can be read")
     return LoadedImages(window, micro_batches, whole)
 
 
@@ -190,52 +194,73 @@ def _reach(session: Session, num_images: int) -> Reach:
     )
 
 
-def _opening_lines(session: Session, images: LoadedImages) -> list[str]:
-    window, config = images.window, session.config
-    sizes = sorted({len(batch) for batch in images.micro_batches}, reverse=True)
-    count = len(images.micro_batches)
-    cut = f"in {count} micro-batches of {' and '.join(map(str, sizes))}" if count > 1 else "in one batch"
+def _settings(session: Session, images: LoadedImages, *, is_trained: bool) -> Settings:
+    return settings_of(
+        place(session.network, session.setup),
+        lambda network: session.task.criterion(network, session.config),
+        images.micro_batches,
+        gain=session.recipe.gain,
+        precision=session.precision,
+        device=session.setup.device,
+        is_trained=is_trained,
+    )
+
+
+def _opening_lines(session: Session, window: Window, *, is_trained: bool) -> list[str]:
+    """What is compared, and what the user should know of it."""
+    config, plan, count = session.config, session.recipe.plan, len(window.sizes)
+    cut = f"in {count} micro-batches of at most {max(window.sizes)}" if count > 1 else "in one batch"
+    which = "the first full one after warmup" if window.size >= plan.full_window else "the largest"
     lines = [
-        f"verify {config.model} on {config.data}",
-        f"window {window.index} (epoch {window.epoch + 1}): {len(images.whole)} images {cut}",
+        f"verify {config.model} on {config.data}: imgsz {config.imgsz}, norm {config.norm}, {session.precision.name}",
+        f"window {window.number} ({which}, epoch {window.epoch + 1}): {_images(window.size)} {cut}",
     ]
     if count == 1:
-        lines.append(f"batch {config.batch}: nothing is accumulated; the cut into single images is the one to look at")
-    return lines
+        lines.append("nothing is accumulated in it" + ("; see the cut into single images" if window.size > 1 else ""))
+    indices = [key_at(x, num_images=plan.num_images, seed=config.seed).index for x in range(window.start, window.stop)]
+    if not any(len(session.train[index].classes) for index in indices):
+        lines.append("warning: none of its images has a label, so it is background alone that is compared")
+    warnings = normalization_warnings(config, session.network, plan, is_fresh=not is_trained)
+    return [*lines, *(f"warning: {text}" for text in warnings)]
 
 
-def _expectations(settings: Settings, images: LoadedImages, reach: Reach) -> list[str]:
-    """The seconds and the memory that are to be expected."""
-    # On a processor an image takes as long alone as among others; a GPU must be kept busy.
-    is_gpu = settings.exact.device.type == "cuda"
-    probe = next(batch for batch in images.micro_batches if len(batch)) if is_gpu else images.whole.split(1)[0]
-    seconds = len(images.whole) * (
-        EXACT_PASSES * _seconds_per_image(settings.exact, probe)
-        + TRAINING_PASSES * _seconds_per_image(settings.precision, probe)
-    )
+def _images(count: int) -> str:
+    return f"{count} image" if count == 1 else f"{count} images"
+
+
+def _memory_lines(reach: Reach) -> list[str]:
     free = "" if reach.free is None else f" of {_size(reach.free)} free"
-    needed = f"about {_size(reach.exact)}{free} for a full batch in float64"
+    needed = f"expected memory: about {_size(reach.exact)}{free}, for a full batch in float64"
     if reach.fits(reach.exact):
-        return [f"expected: about {seconds:.0f} s; {needed}"]
-    return [
-        f"expected: about {seconds:.0f} s",
-        f"memory: {needed} is more than {MOST_OF_MEMORY:.0%}: single images are compared with instead",
-    ]
+        return [needed]
+    return [needed, f"that is more than {MOST_OF_MEMORY:.0%}: single images are compared with instead"]
 
 
-def _seconds_per_image(setting: Setting, batch: Batch) -> float:
+def _seconds_line(session: Session, images: LoadedImages) -> str:
+    """The time to be expected, from a corner of one image: it grows with the area."""
+    settings = _settings(session, images, is_trained=True)  # as if: statistics take a pass over all images
+    probe = next(batch for batch in images.micro_batches if len(batch)).split(1)[0]
+    stride = max(session.network.strides)
+    side = min(*probe.images.shape[2:], -(-PROBED_SIDE // stride) * stride)
+    corner = replace(probe, images=probe.images[:, :, :side, :side])
+    areas = len(images.whole) * probe.images[0, 0].numel() / side**2
+    exact, training = _seconds(settings.exact, corner), _seconds(settings.precision, corner)
+    return f"expected time: about {areas * (EXACT_PASSES * exact + TRAINING_PASSES * training):.0f} s"
+
+
+def _seconds(setting: Setting, batch: Batch) -> float:
     plain_gradient(setting, [batch])  # the first pass of a shape takes longer
     started = time.perf_counter()
     plain_gradient(setting, [batch])
-    return (time.perf_counter() - started) / len(batch)
+    return time.perf_counter() - started
 
 
 def _size(count: int) -> str:
     return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"
 
 
-def _speaker(config: Config) -> Callable[[str], None]:
+def _speaker(config: Config, *, is_silent: bool) -> Callable[[str], None]:
     """Prints what comes before the result: nowhere if quiet, and not where the JSON document goes."""
-    if config.quiet:
+    if config.quiet or is_silent:
         return lambda line: None
     return lambda line: print(line, file=sys.stderr if config.json else sys.stdout, flush=True)
