@@ -51,18 +51,21 @@ def test_frozen_statistics_stay_those_of_the_start(run_training):
     assert all((tensor == 1).all() for name, tensor in values.items() if name.endswith("running_var"))
 
 
+@pytest.mark.slow
 def test_with_one_process_sync_is_batch_to_the_bit(run_training, tmp_path):
     batch = run_training(val=False, save_dir=str(tmp_path / "batch"))
     sync = run_training(norm="sync", val=False, save_dir=str(tmp_path / "sync"))
     torch.testing.assert_close(weights(sync.last), weights(batch.last), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_checkpointed_activations_change_no_bit_of_a_run(run_training, tmp_path):
     plain = run_training(val=False, save_dir=str(tmp_path / "plain"))
     checkpointed = run_training(checkpoint_activations=True, val=False, save_dir=str(tmp_path / "checkpointed"))
     torch.testing.assert_close(weights(checkpointed.last), weights(plain.last), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_a_larger_momentum_forgets_faster(run_training, tmp_path):
     slow = run_training(save_dir=str(tmp_path / "slow"), epochs=1, val=False)
     fast = run_training(save_dir=str(tmp_path / "fast"), epochs=1, val=False, bn_momentum=1.0)
@@ -70,6 +73,7 @@ def test_a_larger_momentum_forgets_faster(run_training, tmp_path):
     assert not torch.equal(weights(slow.last)[name], weights(fast.last)[name])
 
 
+@pytest.mark.slow
 def test_a_run_may_go_on_with_frozen_statistics_but_not_as_another_network(run_training):
     result = run_training()
     before = statistics(weights(result.last))
@@ -80,6 +84,7 @@ def test_a_run_may_go_on_with_frozen_statistics_but_not_as_another_network(run_t
         train_run(load_config("train", python={**keys, "epochs": 4, "norm": "group"}))
 
 
+@pytest.mark.slow
 def test_a_network_file_may_ask_for_group_norm_and_a_typed_kind_wins(run_training, tmp_path, small_network):
     description = yaml.safe_load(small_network.read_text(encoding="utf-8")) | {"norm": "group"}
     path = tmp_path / "group.yaml"
@@ -114,6 +119,7 @@ class TestPrecise:
         assert "estimated over 16 training images" in log  # the one window holds both epochs
         assert all((value != 1).any() for name, value in weights(result.best, "ema").items() if name.endswith("_var"))
 
+    @pytest.mark.slow
     def test_after_an_early_end_it_takes_the_last_epoch_that_was_trained(self, run_training, monkeypatch):
         seen = []
         plain = precise_bn._LastBatches.__init__
@@ -127,6 +133,7 @@ class TestPrecise:
         assert seen == [results["epochs"] - 1]
         assert results["epochs"] < 8
 
+    @pytest.mark.slow
     def test_the_last_weights_are_left_as_they_are(self, run_training, tmp_path):
         plain = run_training(save_dir=str(tmp_path / "plain"))
         precise = run_training(save_dir=str(tmp_path / "precise"), precise_bn=True)

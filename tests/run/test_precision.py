@@ -95,6 +95,7 @@ class TestNoiseScale:
         assert results["noise_scale"] is None or results["noise_scale"] > 0
         assert [note.startswith("gradient noise scale") for note in results["notes"]] == [True]
 
+    @pytest.mark.slow
     def test_measuring_changes_no_bit(self, run_training, tmp_path):
         plain = load_checkpoint(run_training(save_dir=str(tmp_path / "plain")).last)["model"]
         measured = load_checkpoint(run_training(noise_scale=True, save_dir=str(tmp_path / "measured")).last)["model"]
