@@ -62,7 +62,7 @@ MUTATIONS = {
                 FIT,
                 "batch = host_batch.to(run.device)",
                 "batch = host_batch.to(run.device)\n"
-                "        if (planned.start + run.gradients._num_images) % run.plan.num_images == 0:\n"
+                "        if (planned.start + int(run.gradients._sums.num_images)) % run.plan.num_images == 0:\n"
                 "            run.gradients.optimizer.zero_grad()",
             ),
         ),

@@ -14,6 +14,8 @@ from visiontrain.errors import DataError
 SHOWN = 5
 """Examples given with each kind of remark; the count is always told."""
 HEADER_THREADS = 8
+ROUNDING = 1e-3
+"""Overflow of the image, in fractions of it, that is clipped without a remark: coordinates are often rounded."""
 COMPANION_SUFFIXES = frozenset(["", ".txt", ".json", ".xml", ".csv", ".md", ".yaml", ".yml", ".cache", ".npy", ".db"])
 """Files that lie beside images by custom; not worth a remark."""
 
@@ -96,3 +98,19 @@ def read_sizes(paths: Sequence[Path], remarks: Remarks) -> list[tuple[int, int] 
             else:
                 sizes.append(result)
     return sizes
+
+
+def clip_to_image(box: tuple[float, ...], place: str, remarks: Remarks) -> tuple[float, ...] | None:
+    """The part of a box that lies in the image; None, with a remark, where there is none.
+
+    Args:
+        box: (x1, y1, x2, y2), fractions of the image.
+        place: Where it was read, for the remark.
+    """
+    clipped = tuple(min(1.0, max(0.0, side)) for side in box)
+    if clipped[2] <= clipped[0] or clipped[3] <= clipped[1]:
+        remarks.add("boxes without area inside the image, dropped", place)
+        return None
+    if max(abs(a - b) for a, b in zip(box, clipped, strict=True)) > ROUNDING:
+        remarks.add("boxes reaching beyond the image, clipped", place)
+    return clipped

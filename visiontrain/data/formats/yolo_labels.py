@@ -14,11 +14,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from visiontrain.data.formats.files import SHOWN, Remarks, folder_listing
+from visiontrain.data.formats.files import SHOWN, Remarks, clip_to_image, folder_listing
 from visiontrain.errors import DataError
 
-ROUNDING = 1e-3
-"""Overflow of the image, in fractions of it, that is clipped without a remark: coordinates are often rounded."""
 PIXEL_VALUE = 2.0
 """A coordinate above this is no fraction of an image."""
 PIXEL_SHARE = 0.1
@@ -178,13 +176,7 @@ class LabelReader:
         else:
             xs, ys = row[1::2], row[2::2]
             box = (min(xs), min(ys), max(xs), max(ys))
-        clipped = tuple(min(1.0, max(0.0, side)) for side in box)
-        if clipped[2] <= clipped[0] or clipped[3] <= clipped[1]:
-            self._remarks.add("boxes without area inside the image, dropped", place)
-            return None
-        if max(abs(a - b) for a, b in zip(box, clipped, strict=True)) > ROUNDING:
-            self._remarks.add("boxes reaching beyond the image, clipped", place)
-        return clipped
+        return clip_to_image(box, place, self._remarks)
 
     def _is_class(self, number: float, place: str) -> bool:
         self._seen_classes[number] += 1
