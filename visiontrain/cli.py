@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "val": "visiontrain.run.val:val",
     "predict": "visiontrain.run.predict:predict",
     "plan": "visiontrain.run.plan:plan",
+    "show": "visiontrain.run.show:show",
     "verify": "visiontrain.run.verify:verify",
     "env": "visiontrain.run.env:env",
 }

@@ -59,7 +59,7 @@ def test_words_without_a_key_or_an_equals_sign_are_faults(words):
 def test_all_faults_are_reported_at_once_in_the_order_typed():
     faults = faults_of("train", "nbs=0", "epoch=3", "batch=x", "imgsz=-1")
     assert [fault.split()[0].rstrip(":") for fault in faults] == ["nbs", "epoch", "batch", "imgsz"]
-    assert faults[1] == "epoch: is not a key; the nearest is epochs"
+    assert faults[1] == "epoch: is not a key of train; the nearest is epochs"
 
 
 def test_a_key_typed_twice_must_say_the_same():
@@ -191,7 +191,7 @@ def test_faults_in_a_cfg_file_name_file_and_line_and_come_with_those_typed(write
     faults = faults_of("train", f"cfg={path}", "lr0=x")
     assert faults[0].startswith("lr0 = x is not")
     assert faults[1].startswith(f"{path}:3: nbs = 0 is not")
-    assert faults[2] == f"{path}:4: epoch: is not a key; the nearest is epochs"
+    assert faults[2] == f"{path}:4: epoch: is not a key of train; the nearest is epochs"
     assert faults[3] == f"{path}:5: time: is planned but has no effect yet; leave it out"
 
 

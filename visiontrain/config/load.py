@@ -7,7 +7,7 @@ them; nothing is guessed, dropped or created on disk.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from visiontrain.config.cfg_file import read_cfg_file
@@ -130,8 +130,18 @@ def _is_value_of(key: str, word: str) -> bool:
     return True
 
 
-def _read_into(values: dict[str, Any], faults: list[str], mode: str, key: str, raw: object, *, where: str = "") -> None:
-    fault = _fault_of_key(key, mode, is_file=bool(where))
+def _read_into(
+    values: dict[str, Any],
+    faults: list[str],
+    mode: str,
+    key: str,
+    raw: object,
+    *,
+    where: str = "",
+    beside: Collection[str] = (),
+) -> None:
+    """Read one entry; `where` names its place in a file, `beside` the keys of that file."""
+    fault = _fault_of_key(key, mode, is_file=bool(where), beside=beside)
     if fault is not None:
         faults.append(where + fault)
         return
@@ -145,21 +155,31 @@ def _read_file(path: str, mode: str) -> tuple[dict[str, Any], list[str]]:
     """The file's values for this mode, and its faults."""
     values: dict[str, Any] = {}
     entries, faults = read_cfg_file(path)
+    beside = {entry.key for entry in entries}
     for entry in entries:
-        _read_into(values, faults, mode, entry.key, entry.raw, where=f"{entry.where}: ")
+        _read_into(values, faults, mode, entry.key, entry.raw, where=f"{entry.where}: ", beside=beside)
         if entry.key == "cfg" and values.pop("cfg", None) is not None:
             faults.append(f"{entry.where}: cfg = {shown(entry.raw)} names another file; a cfg file cannot hold one")
     keys = settings_of(mode)
     return {key: value for key, value in values.items() if key in keys}, faults
 
 
-def _fault_of_key(key: str, mode: str, *, is_file: bool) -> str | None:
+ALMOST_THE_SAME = 0.85
+"""Likeness of two keys from which one is taken for a slip of the other."""
+
+
+def _fault_of_key(key: str, mode: str, *, is_file: bool, beside: Collection[str]) -> str | None:
     setting = SETTINGS.get(key)
     if setting is None:
         return _unknown(key, mode)
     if not setting.rules.available:
         return f"{key}: is planned but has no effect yet; leave it out"
-    if mode not in setting.rules.modes and not is_file:
+    if mode in setting.rules.modes:
+        return None
+    meant = difflib.get_close_matches(key, settings_of(mode), n=1, cutoff=ALMOST_THE_SAME)
+    if meant and meant[0] not in beside:  # more likely a slip than a key of another mode, in a file too
+        return f"{key}: is not a key of {mode}; the nearest is {meant[0]}"
+    if not is_file:
         known = [name for name in MODES if name in setting.rules.modes] or list(setting.rules.modes)
         return f"{key}: is not a key of {mode}; it is known in {', '.join(known)}, leave it out here"
     return None

@@ -20,6 +20,7 @@ MODES: Mapping[str, str] = {
     "val": "score a model on a split",
     "predict": "run a model on images, folders and globs",
     "plan": "print what train with the same arguments would do, and train nothing",
+    "show": "draw one training sample",
     "verify": "prove on your data and model that accumulation equals the full batch",
     "env": "print versions and devices",
 }
@@ -27,7 +28,6 @@ MODES_TO_COME: Mapping[str, str] = {
     "compare": "compare two models on a split",
     "export": "write a model in another format",
     "check": "read a whole data set and report every fault",
-    "show": "draw one training sample",
     "convert": "read weights of other programs",
     "report": "write a run's report page",
 }
@@ -40,7 +40,7 @@ _PREDICT = ("predict",)
 _EXPORT = ("export",)
 _DATA = (*_TRAIN, *_VAL, "check", "show")
 _MODEL = (*_TRAIN, *_VAL, *_PREDICT, *_EXPORT)
-_RUNS = ("train", *_VAL, *_PREDICT)
+_RUNS = ("train", "show", *_VAL, *_PREDICT)
 
 _what = partial(setting, group="What to work on")
 _batch = partial(setting, group="Batch and accumulation", modes=_TRAIN)
@@ -89,11 +89,23 @@ class Config:
         ),
         help="the format of the data set",
     )
+    epoch: int = _what(1, least=1, most=_COUNT, modes=("show",), help="the epoch that the sample is of, from 1")
+    index: int = _what(
+        0,
+        least=0,
+        most=_COUNT,
+        modes=("show",),
+        help="the image that the sample is of, from 0 in the order of the data",
+    )
     split: str = _what("val", choices=("train", "val", "test"), modes=_VAL, help="the split that is scored")
     fraction: float = _what(
-        1.0, above=0, most=1, modes=_TRAIN, help="the part of the training split that is used; drawn by the seed"
+        1.0,
+        above=0,
+        most=1,
+        modes=(*_TRAIN, "show"),
+        help="the part of the training split that is used; drawn by the seed",
     )
-    single_cls: bool = _what(False, modes=(*_TRAIN, *_VAL), help="whether all classes are treated as one")
+    single_cls: bool = _what(False, modes=(*_TRAIN, "show", *_VAL), help="whether all classes are treated as one")
     resume: bool | str = _what(
         False,
         noun="a path",
@@ -171,7 +183,9 @@ class Config:
         10, least=0, most=_COUNT, available=False, help="the windows in a row that may fail before training stops"
     )
 
-    epochs: int = _length(100, least=1, most=_COUNT, help="the passes over the training images")
+    epochs: int = _length(
+        100, least=1, most=_COUNT, modes=(*_TRAIN, "show"), help="the passes over the training images"
+    )
     patience: int = _length(
         100,
         least=0,
@@ -378,7 +392,7 @@ class Config:
     cfg: str | None = _output(
         None,
         noun="a path",
-        modes=_MODEL,
+        modes=(*_MODEL, "show"),
         help="the YAML file of more keys; typed ones win, and those of other modes are checked but not used",
     )
 

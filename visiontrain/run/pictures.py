@@ -33,7 +33,7 @@ def draw_train_batches(session: Session, dataset: TrainDataset, folder: Path) ->
     for number in range(min(NUM_PICTURES, len(session.train) // per_picture)):
         samples = [sample for key in islice(keys, per_picture) if isinstance(sample := dataset[key], Sample)]
         batch = session.task.collate(samples)
-        _draw_targets(batch, session.data.names, folder / f"train_batch{number}.jpg")
+        draw_targets(batch, session.data.names, folder / f"train_batch{number}.jpg")
 
 
 def draw_predictions(
@@ -50,7 +50,7 @@ def draw_predictions(
     batches = (batch for batch in loader if len(batch))
     predicted = predict_batches(network, batches, decoder, precision, device)
     for number, (batch, found) in enumerate(islice(predicted, NUM_PICTURES)):
-        _draw_targets(batch, names, folder / f"val_batch{number}_labels.jpg")
+        draw_targets(batch, names, folder / f"val_batch{number}_labels.jpg")
         draw_batch(
             batch.images.cpu(),
             [one["boxes"].cpu().numpy() for one in found],
@@ -63,7 +63,8 @@ def draw_predictions(
         )
 
 
-def _draw_targets(batch: Batch, names: tuple[str, ...], path: Path) -> None:
+def draw_targets(batch: Batch, names: tuple[str, ...], path: Path) -> None:
+    """The images of a batch with their boxes."""
     boxes, classes = batch.targets["boxes"].cpu(), batch.targets["classes"].cpu()
     is_box: list[torch.Tensor] = list(classes >= 0)  # the rest is padding
     draw_batch(
