@@ -7,7 +7,7 @@ import pytest
 
 from visiontrain.cli import main
 from visiontrain.config.load import load_config
-from visiontrain.data.dataset import TrainDataset
+from visiontrain.data.dataset import TrainDataset, UnreadableImage
 from visiontrain.data.loader import TrainLoader
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.plan import plan_run
@@ -69,12 +69,13 @@ def test_what_the_run_does_not_have_is_refused_at_once(shown, tmp_path):
     assert not (tmp_path / "show").exists()
 
 
-def test_an_image_that_cannot_be_read_is_named(shown, tiny_yolo, tmp_path):
-    data = tiny_yolo(8)
-    path = data.parent / "images" / "train" / "002.png"
-    path.write_bytes(b"no picture")
-    with pytest.raises(DataError, match="002"):
-        shown(data=str(data), index=2)
+def test_an_image_that_cannot_be_read_is_named(shown, monkeypatch, tmp_path):
+    def fail(self, key):
+        return UnreadableImage("002.png", key.index, "002.png: is damaged; replace the file")
+
+    monkeypatch.setattr(TrainDataset, "__getitem__", fail)
+    with pytest.raises(DataError, match=r"002\.png: is damaged"):
+        shown(index=2)
     assert not (tmp_path / "show").exists()
 
 
