@@ -39,6 +39,12 @@ def _few_threads():
 
 
 @pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    """Nothing is left in the cache folder of whoever runs the tests."""
+    monkeypatch.setenv("VISIONTRAIN_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True)
 def _offline(request):
     if request.node.get_closest_marker("offline"):
         request.getfixturevalue("no_network")

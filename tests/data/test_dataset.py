@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
+from visiontrain.data.cache import open_image_cache
 from visiontrain.data.dataset import EvalDataset, ImageStore, TrainDataset, UnreadableImage
 from visiontrain.data.formats import read_data_set
 from visiontrain.data.transforms.letterbox import Letterbox
@@ -78,3 +79,35 @@ def test_the_store_drops_what_was_not_used_for_longest_and_keeps_the_latest():
     store.put(3, np.zeros(500, np.uint8))
     assert store.get(3) is not None
     assert store.get(0) is None
+
+
+def test_a_cached_image_is_not_read_and_one_that_is_not_cached_is_reported_as_without(records, tmp_path):
+    records[2].path.write_bytes(b"gone bad")
+    plain = train_set(records)
+    cache = open_image_cache(records, "disk", imgsz=32, free_memory=None, threads=1, folder=tmp_path / "caches")
+    cached = train_set(records, cache=cache)
+    expected = [plain[SampleKey(0, index, index)] for index in range(6)]
+    for index in (0, 1, 3, 4, 5):
+        records[index].path.unlink()
+        sample = cached[SampleKey(0, index, index)]
+        np.testing.assert_array_equal(sample.image, expected[index].image)
+        np.testing.assert_array_equal(sample.boxes, expected[index].boxes)
+    assert cached[SampleKey(0, 2, 2)] == expected[2]
+    assert isinstance(expected[2], UnreadableImage)
+
+
+def test_a_cache_of_other_images_is_not_taken(records, tmp_path):
+    for length, imgsz in ((5, 32), (6, 64)):
+        cache = open_image_cache(records[:length], "ram", imgsz=imgsz, free_memory=None, threads=1)
+        with pytest.raises(AssertionError, match="other images"):
+            train_set(records, cache=cache)
+
+
+def test_an_image_above_the_limit_of_pixels_counts_as_unreadable(records, tmp_path):
+    for limit, kind in ((64 * 64, Sample), (64 * 64 - 1, UnreadableImage)):
+        options = {"imgsz": 32, "free_memory": None, "threads": 1, "folder": tmp_path, "max_pixels": limit}
+        cache = open_image_cache(records, "disk", **options)
+        assert (cache.get(1) is not None) == (kind is Sample)
+        assert isinstance(train_set(records, max_pixels=limit)[SampleKey(0, 1, 1)], kind)
+        assert isinstance(train_set(records, max_pixels=limit, cache=cache)[SampleKey(0, 1, 1)], kind)
+        assert isinstance(EvalDataset(records, Letterbox(32, 32), max_pixels=limit)[1], kind)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
+from itertools import islice, product
 
 import cv2
 import numpy as np
 import pytest
 import torch
 
+from visiontrain.data.cache import open_image_cache
 from visiontrain.data.collate import collate_detection
 from visiontrain.data.dataset import EvalDataset, TrainDataset
 from visiontrain.data.formats import read_data_set
@@ -116,6 +119,17 @@ def test_no_global_random_state_and_no_thread_count_is_touched(loader_of):
     assert (torch.get_num_threads(), cv2.getNumThreads()) == threads
 
 
+def test_workers_that_are_closed_in_the_midst_of_their_work_end_in_order(loader_of):
+    before = set(multiprocessing.active_children())
+    loader = loader_of(batch=1, workers=1)
+    list(next(loader.windows()))
+    workers = set(multiprocessing.active_children()) - before
+    loader.close()
+    for worker in workers:
+        worker.join(30)
+    assert [worker.exitcode for worker in workers] == [0]
+
+
 @pytest.fixture
 def mixed_records(tmp_path):
     """A split of seven images in three proportions."""
@@ -162,3 +176,37 @@ def test_an_unreadable_image_keeps_its_place_with_no_weight(records, loader_of):
     assert sum(map(len, batches)) == (NUM_IMAGES - 1) * EPOCHS
     evaluated = list(EvalLoader(EvalDataset(records, Letterbox(64, 32)), collate_detection, batch=4, workers=0))
     assert [path for batch in evaluated for path in batch.unreadable] == [str(records[3].path)]
+
+
+BATCHES, WORKERS, CACHES = (1, 8, 64), (0, 2), ("none", "ram", "disk")
+EVERYTHING = list(product(BATCHES, WORKERS, CACHES))
+"""What the machine decides, and a sample must not depend on."""
+A_FEW = [(1, 0, "none"), (8, 0, "ram"), (64, 0, "disk"), (8, 2, "ram"), (1, 2, "disk")]
+
+
+def first_samples(records, count, imgsz, folder, machine):
+    """One hash over the images and boxes of the first `count` training samples."""
+    batch, workers, where = machine
+    cache = None
+    if where != "none":
+        cache = open_image_cache(records, where, imgsz=imgsz, free_memory=None, threads=2, folder=folder)
+    transform = TrainTransform(AugmentSettings(imgsz=imgsz, mosaic_until_epoch=1, mixup=0.3), 5)
+    plan = plan_run(num_images=len(records), batch=batch, nbs=64, epochs=2)
+    dataset = TrainDataset(records, transform, seed=5, imgsz=imgsz, cache=cache)
+    loader = TrainLoader(dataset, plan, collate_detection, seed=5, workers=workers)
+    batches = (batch for window in loader.windows() for batch in window)
+    found = list(islice((one for batch in batches for one in fingerprints([batch])), count))
+    loader.close()
+    assert len(found) == count
+    return hashlib.sha256(repr(found).encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("count", "imgsz", "machines"),
+    [(64, 320, A_FEW), pytest.param(200, 640, EVERYTHING, marks=pytest.mark.slow)],
+    ids=["quick", "whole"],
+)
+def test_real_samples_do_not_depend_on_batch_workers_or_cache(test_data, tmp_path, count, imgsz, machines):
+    records = read_data_set(test_data / "bccd", splits=("train",)).splits["train"]
+    hashes = {machine: first_samples(records, count, imgsz, tmp_path / "caches", machine) for machine in machines}
+    assert len(set(hashes.values())) == 1, hashes

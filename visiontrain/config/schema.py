@@ -78,16 +78,15 @@ class Config:
         None,
         noun="a path",
         modes=_DATA,
-        help="the data set's YAML file; None: to train the bundled sample, to score what the weights were trained on",
+        help="the data set: a YAML file, a COCO JSON or a folder; None: to train the bundled sample, to score what the "
+        "weights were trained on",
     )
     data_format: str = _what(
-        "yolo",
-        choices=("yolo",),
+        "auto",
+        choices=("auto", "yolo", "coco", "voc"),
         modes=_DATA,
-        later=dict.fromkeys(
-            ("auto", "coco", "voc", "folder", "csv"), "only yolo is read in this version; leave it out"
-        ),
-        help="the format of the data set",
+        later=dict.fromkeys(("folder", "csv"), "classification is not part of this version"),
+        help="the format of the data set; auto recognizes it",
     )
     epoch: int = _what(1, least=1, most=_COUNT, modes=("show",), help="the epoch that the sample is of, from 1")
     index: int = _what(
@@ -119,7 +118,7 @@ class Config:
         None, noun="a path", modes=("train", "convert"), available=False, help="the weights file"
     )
     val_fraction: float = _what(
-        0.0, least=0, below=1, modes=_DATA, available=False, help="the part of train to validate on if there is no val"
+        0.0, least=0, below=1, modes=_DATA, help="the part of train to validate on if there is no val; 0: none"
     )
     sampling: str = _what(
         "uniform",
@@ -289,7 +288,11 @@ class Config:
         "auto", choices=("auto",), least=0, most=1024, modes=(*_TRAIN, *_VAL), help="the processes that load images"
     )
     cache: bool | str = _loading(
-        False, choices=("ram", "disk"), modes=(*_TRAIN, *_VAL), available=False, help="where decoded images are kept"
+        False,
+        choices=("ram", "disk"),
+        modes=_TRAIN,
+        help="where decoded, reduced training images are kept: ram (shared by all workers; so does True) or disk (a "
+        "cache folder outside the data; VISIONTRAIN_CACHE moves it)",
     )
 
     conf: float | None = _detect(

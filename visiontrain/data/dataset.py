@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from visiontrain.data.images import read_image, reduce_image
+from visiontrain.data.cache import ImageCache, read_reduced
+from visiontrain.data.images import MAX_PIXELS, read_image
 from visiontrain.data.sampler import partners_of
 from visiontrain.errors import DataError
 from visiontrain.protocols import Transform
@@ -62,7 +63,15 @@ class TrainDataset(Dataset[Sample | UnreadableImage]):
     """Training samples by their keys; also the `ImageSource` that transforms draw partners from."""
 
     def __init__(
-        self, records: Records, transform: Transform, *, seed: int, imgsz: int, store_bytes: int = STORE_BYTES
+        self,
+        records: Records,
+        transform: Transform,
+        *,
+        seed: int,
+        imgsz: int,
+        store_bytes: int = STORE_BYTES,
+        cache: ImageCache | None = None,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         """
         Args:
@@ -71,12 +80,17 @@ class TrainDataset(Dataset[Sample | UnreadableImage]):
             seed: Of the run.
             imgsz: Long side to which images are reduced when they are read, pixels.
             store_bytes: Most bytes of decoded images kept, in each worker.
+            cache: Of the same records and `imgsz`; what it holds is not read again.
+            max_pixels: Larger images count as unreadable.
         """
+        assert cache is None or (len(cache), cache.imgsz) == (len(records), imgsz), "the cache is of other images"
         self.records = records
         self.transform = transform
         self.seed = seed
         self.imgsz = imgsz
         self._store = ImageStore(store_bytes)
+        self.cache = cache
+        self._max_pixels = max_pixels
 
     def __len__(self) -> int:
         return len(self.records)
@@ -97,9 +111,11 @@ class TrainDataset(Dataset[Sample | UnreadableImage]):
         Raises:
             DataError: If the image cannot be read.
         """
-        image = self._store.get(index)
+        image = None if self.cache is None else self.cache.get(index)
         if image is None:
-            image = reduce_image(read_image(self.records[index].path, reduce_to=self.imgsz), self.imgsz)
+            image = self._store.get(index)
+        if image is None:
+            image = read_reduced(self.records[index].path, self.imgsz, max_pixels=self._max_pixels)
             self._store.put(index, image)
         return image
 
@@ -110,9 +126,10 @@ class TrainDataset(Dataset[Sample | UnreadableImage]):
 class EvalDataset(Dataset[Sample | UnreadableImage]):
     """Samples of evaluation by their index; images come at full size, as prediction reads them."""
 
-    def __init__(self, records: Records, transform: Transform) -> None:
+    def __init__(self, records: Records, transform: Transform, *, max_pixels: int = MAX_PIXELS) -> None:
         self.records = records
         self.transform = transform
+        self._max_pixels = max_pixels
 
     def __len__(self) -> int:
         return len(self.records)
@@ -132,7 +149,7 @@ class EvalDataset(Dataset[Sample | UnreadableImage]):
         Raises:
             DataError: If the image cannot be read.
         """
-        return read_image(self.records[index].path)
+        return read_image(self.records[index].path, max_pixels=self._max_pixels)
 
     def partners(self, key: SampleKey, rng: np.random.Generator, count: int) -> list[int]:
         return partners_of(key, rng, count, num_images=len(self.records), seed=0)

@@ -1,27 +1,27 @@
 """Files → upright 8-bit RGB arrays. Pure functions; nothing here knows of labels.
 
-Files are read as bytes and decoded from memory, so any path that the system can open works. The orientation tag is
-applied here and not by OpenCV, which honours it in JPEG but (5.0) neither in WebP nor in AVIF; in TIFF both libraries
-apply it unasked. The size read from the header and the decoded picture therefore always agree.
+The header is read first, and an absurd size refused; then the bytes are read and decoded from memory, so any path that
+the system can open works. One rule for the orientation (the Exif tag of JPEG, PNG, WebP and TIFF, the rotation and
+mirror boxes of AVIF): it is always applied, to the size as to the picture, so the two agree.
 
 Letters: H × W pixels of the upright image.
 """
 
 from __future__ import annotations
 
-import io
-import struct
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from visiontrain.data.decoders import decode
+from visiontrain.data.headers import Header, ImageFault, read_header
 from visiontrain.errors import DataError
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 IMAGE_SUFFIXES = frozenset(
     {
@@ -47,74 +47,49 @@ IMAGE_SUFFIXES = frozenset(
 )
 """Lower case; compare with `path.suffix.lower()`."""
 
-ORIENTATION_TAG = 0x0112
-"""Exif 2.32, 4.6.4 A: 1 upright, 2 mirrored, 3 turned by 180°, 4 flipped, 5 to 8 transposed."""
-JPEG_MAGIC = b"\xff\xd8\xff"
-JPEG_END = b"\xff\xd9"
-REDUCED_MODES = {
-    2: cv2.IMREAD_REDUCED_COLOR_2,
-    4: cv2.IMREAD_REDUCED_COLOR_4,
-    8: cv2.IMREAD_REDUCED_COLOR_8,
-}
+MAX_PIXELS = 180_000_000
+"""Of one image, unless told otherwise: 540 MB when decoded."""
 
 
-class Header(NamedTuple):
-    """What a file says of its picture before any pixel is decoded."""
-
-    height: int
-    """As the decoder gives it, before `orientation` is applied."""
-    width: int
-    orientation: int
-
-
-def read_image(path: Path | str, *, reduce_to: int | None = None) -> NDArray[np.uint8]:
+def read_image(path: Path | str, *, reduce_to: int | None = None, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
     """Decode one image.
 
-    Grey becomes three equal channels, alpha is left out, 16 bits are divided by 256, of several frames the first is
-    taken.
+    Grey becomes three equal channels, alpha is left out, 16 bits are divided by 257 and rounded, CMYK becomes RGB
+    without a profile; of several frames or pages the first is taken.
 
     Args:
         path: The file.
         reduce_to: If given, a JPEG whose long side is at least twice this is decoded at 1/2, 1/4 or 1/8 of its size,
             never below `reduce_to`: many times faster. The image returned may still be larger than `reduce_to`.
+        max_pixels: A larger image is refused before it is decoded.
 
     Returns:
         (H, W, 3) uint8 RGB, upright.
 
     Raises:
-        DataError: If the file cannot be read, is damaged or cut short, or is not an image.
+        DataError: If the file cannot be read, is damaged, cut short or too large, or is not an image.
     """
-    data = _read_bytes(path)
-    header = _read_header(io.BytesIO(data), path)
-    if data.startswith(JPEG_MAGIC) and JPEG_END not in data:
-        raise DataError(f"{path}: the JPEG is cut short; replace the file or take it out of the data set")
-    mode = cv2.IMREAD_COLOR
-    if reduce_to is not None and header is not None and data.startswith(JPEG_MAGIC):
-        mode = _reduced_mode(max(header.height, header.width), reduce_to)
-    try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), mode | cv2.IMREAD_IGNORE_ORIENTATION)
-    except cv2.error as error:
-        raise DataError(f"{path}: cannot be decoded ({error.err or error}); replace the file") from error
-    if image is None:
-        raise DataError(f"{path}: is damaged or not an image; replace the file or take it out of the data set")
-    cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
-    return _turn_upright(np.asarray(image, np.uint8), 1 if header is None else header.orientation)
+    with _naming(path):
+        with Path(path).open("rb") as file:
+            header = _header_within(file, max_pixels)
+            file.seek(0)
+            data = file.read()
+        return _turn_upright(decode(data, header, reduce_to=reduce_to), header.orientation)
 
 
-def image_size(path: Path | str) -> tuple[int, int]:
+def image_size(path: Path | str, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
     """Height and width of the upright image, from its header alone.
 
+    Args:
+        path: The file.
+        max_pixels: A larger image is refused.
+
     Raises:
-        DataError: If the file cannot be read or is not an image.
+        DataError: If the file cannot be read, is not an image or too large, or its header is damaged. Damage behind
+            the header may go unnoticed.
     """
-    try:
-        with Path(path).open("rb") as file:
-            header = _read_header(file, path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error}); mend the path or its rights") from error
-    if header is None:  # a format that only the decoder knows
-        height, width = read_image(path).shape[:2]
-        return height, width
+    with _naming(path), Path(path).open("rb") as file:
+        header = _header_within(file, max_pixels)
     is_transposed = header.orientation >= 5
     return (header.width, header.height) if is_transposed else (header.height, header.width)
 
@@ -139,44 +114,29 @@ def fit_size(height: int, width: int, long_side: int) -> tuple[int, int]:
     return max(1, round(height * ratio)), max(1, round(width * ratio))
 
 
-def _read_bytes(path: Path | str) -> bytes:
+@contextmanager
+def _naming(path: Path | str) -> Iterator[None]:
+    """Turn faults of a file into errors that name it."""
     try:
-        data = Path(path).read_bytes()
+        yield
+    except ImageFault as error:
+        raise DataError(f"{path}: {error}") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error}); mend the path or its rights") from error
-    if not data:
-        raise DataError(f"{path}: is empty (0 bytes); replace the file or take it out of the data set")
-    return data
 
 
-def _read_header(file: IO[bytes], path: Path | str) -> Header | None:
-    """The stored size and orientation, or None if Pillow does not know the format (OpenCV may)."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(file) as image:
-            return Header(image.height, image.width, 1 if image.format == "TIFF" else _orientation_of(image))
-    except Image.DecompressionBombError as error:
-        raise DataError(f"{path}: is too large ({error}); reduce the image") from error
-    except UnidentifiedImageError:
-        return None
-    except (OSError, ValueError, SyntaxError, struct.error) as error:
-        raise DataError(f"{path}: its header is damaged ({error}); replace the file") from error
-
-
-def _orientation_of(image: Image.Image) -> int:
-    if image.format == "PNG" and "exif" not in image.info:
-        return 1  # asking on would decode the whole picture
-    try:
-        orientation = image.getexif().get(ORIENTATION_TAG, 1)
-    except (OSError, ValueError, SyntaxError, KeyError, TypeError, struct.error):
-        return 1  # the block is damaged; the picture may well be whole
-    return orientation if orientation in range(1, 9) else 1
-
-
-def _reduced_mode(long_side: int, reduce_to: int) -> int:
-    fitting = [factor for factor in REDUCED_MODES if long_side >= factor * reduce_to]
-    return REDUCED_MODES[max(fitting)] if fitting else cv2.IMREAD_COLOR
+def _header_within(file: IO[bytes], max_pixels: int) -> Header:
+    if file.seek(0, os.SEEK_END) == 0:
+        raise ImageFault("is empty (0 bytes); replace the file or take it out of the data set")
+    file.seek(0)
+    header = read_header(file)
+    pixels = header.height * header.width
+    if pixels > max_pixels:
+        raise ImageFault(
+            f"is too large ({header.width} × {header.height} = {pixels / 1e6:,.1f} million pixels, more than "
+            f"max_pixels = {max_pixels / 1e6:,.1f} million); reduce the image or raise max_pixels"
+        )
+    return header
 
 
 def _turn_upright(image: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:

@@ -6,6 +6,8 @@ on the number of workers, and no global random state is touched.
 
 from __future__ import annotations
 
+import atexit
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -165,6 +167,10 @@ def _start_worker(_: int) -> None:
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # When a run ends early, a thread of the worker is still handing a batch over. An interpreter that ends in order
+    # (CPython before 3.14) unwinds that thread inside C++, which aborts the process, and torch takes that for a fault
+    # of the worker. Forked workers end without these last steps, too.
+    atexit.register(os._exit, 0)
 
 
 def _collate_by_shape(collate: Collate, samples: Sequence[Sample | UnreadableImage]) -> list[Batch]:

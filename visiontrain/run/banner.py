@@ -7,12 +7,13 @@ from pathlib import Path
 import torch
 
 import visiontrain
+from visiontrain.data.cache import ImageCache
 from visiontrain.models.info import model_info
 from visiontrain.run.planning import batch_line, plan_warnings, update_lines
 from visiontrain.run.session import Session
 
 
-def banner_lines(session: Session, folder: Path) -> list[str]:
+def banner_lines(session: Session, folder: Path, *, cache: ImageCache | None) -> list[str]:
     """All numbers that a user would otherwise have to ask for."""
     config, recipe, setup = session.config, session.recipe, session.setup
     assert config.imgsz is not None
@@ -26,6 +27,7 @@ def banner_lines(session: Session, folder: Path) -> list[str]:
         f"{setup.workers} workers), {session.precision.name}",
         f"data {data}",
         *(f"  {text}" for text in session.changes),
+        *([f"cache: {cache.summary}"] if cache is not None else []),
         f"model {config.model}, {model_info(session.network, config.imgsz)}",
         batch_line(recipe.plan),
         *update_lines(session),

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from visiontrain.data.cache import ImageCache
 from visiontrain.data.dataset import TrainDataset
 from visiontrain.data.loader import TrainLoader
 from visiontrain.engine.checkpoint import optimizer_state, restore_optimizer, weights_of
@@ -43,7 +44,7 @@ class Parts:
             self.scorer.close()
 
 
-def build_parts(session: Session, *, warn: Callable[[str], None]) -> Parts:
+def build_parts(session: Session, *, warn: Callable[[str], None], cache: ImageCache | None = None) -> Parts:
     """Make the parts, as they were in the checkpoint where the run goes on."""
     config, task, recipe, setup = session.config, session.task, session.recipe, session.setup
     assert config.imgsz is not None
@@ -57,7 +58,8 @@ def build_parts(session: Session, *, warn: Callable[[str], None]) -> Parts:
         gain=task.gain(recipe.plan),
         noise=noise,
     )
-    dataset = TrainDataset(session.train, task.train_transform(config), seed=config.seed, imgsz=config.imgsz)
+    transform = task.train_transform(config)
+    dataset = TrainDataset(session.train, transform, seed=config.seed, imgsz=config.imgsz, cache=cache)
     parts = Parts(
         network=network,
         average=Ema(network) if config.ema else LiveWeights(network),

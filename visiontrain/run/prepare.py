@@ -16,6 +16,7 @@ import torch
 import yaml
 
 from visiontrain.config.schema import Config
+from visiontrain.data.split import split_off
 from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.engine.device import DeviceSetup, choose_device
 from visiontrain.engine.optimizer import OptimizerChoice, choose_optimizer
@@ -59,12 +60,28 @@ def read_data(config: Config, task: Task, splits: Sequence[str]) -> DataSet:
     Raises:
         DataError: If a split is missing or empty.
     """
-    data = task.read(config, splits)
+    data = _with_val(config, task, splits) if config.val_fraction and "val" in splits else task.read(config, splits)
     train = data.splits.get("train")
     if train is not None and config.fraction < 1:
         count = max(1, round(len(train) * config.fraction))
         data = replace(data, splits={**data.splits, "train": draw_records(train, count, config.seed)})
     return data
+
+
+def _with_val(config: Config, task: Task, splits: Sequence[str]) -> DataSet:
+    """The data set with a part of train as val, where it has no val of its own."""
+    data = task.read(config, tuple(dict.fromkeys((*splits, "train"))))
+    found = dict(data.splits)
+    if "val" in found:
+        note = "val_fraction: the data set has a val split of its own, so nothing is split off"
+    else:
+        found["train"], found["val"] = split_off(found["train"], config.val_fraction, config.seed)
+        note = (
+            f"val: {len(found['val'])} of train's images, split off by val_fraction = {config.val_fraction:g} and seed "
+            f"= {config.seed}; {len(found['train'])} are left"
+        )
+    wanted = {split: records for split, records in found.items() if split in splits}
+    return replace(data, splits=wanted, messages=(*data.messages, note))
 
 
 def split_of(data: DataSet, split: str) -> Records:

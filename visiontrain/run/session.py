@@ -41,7 +41,7 @@ MAY_CHANGE = frozenset(
     (
         *("resume", "cfg", "exist_ok", "quiet", "plots"),
         *("epochs", "patience", "batch", "device", "workers", "amp", "val_interval", "save_period"),
-        *("norm", "bn_momentum", "precise_bn", "checkpoint_activations", "noise_scale"),
+        *("norm", "bn_momentum", "precise_bn", "checkpoint_activations", "noise_scale", "cache"),
     )
 )
 

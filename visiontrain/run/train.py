@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from visiontrain.config.schema import Config
+from visiontrain.data.cache import ImageCache
 from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.engine.fit import RunState, Training, fit
 from visiontrain.engine.noise import advice
 from visiontrain.report.curves import plot_results
 from visiontrain.run.banner import banner_lines
+from visiontrain.run.caching import open_cache
 from visiontrain.run.files import write_args, write_json
 from visiontrain.run.parts import Parts, build_parts
 from visiontrain.run.pictures import draw_train_batches
@@ -54,11 +56,16 @@ def train_run(config: Config) -> TrainResult:
         UserError: If the input is wrong; no folder was made then.
     """
     session = open_session(config)
+    with open_cache(session) as cache:
+        return _run(session, cache)
+
+
+def _run(session: Session, cache: ImageCache | None) -> TrainResult:
     folder = session.folder or make_folder(session.config)
     settings = process_settings(session.setup, is_deterministic=session.config.deterministic)
     random_state = own_random_state(session.setup, session.config.seed)
     with settings, random_state, open_recorder(session, folder) as recorder:
-        parts = build_parts(session, warn=recorder.warn)
+        parts = build_parts(session, cache=cache, warn=recorder.warn)
         try:
             _begin(session, folder, parts, recorder)
             state = fit(_training(session, parts, recorder), session.state)
@@ -78,7 +85,7 @@ def _begin(session: Session, folder: Path, parts: Parts, recorder: Recorder) -> 
     recorder.log(
         "start",
         {
-            "lines": banner_lines(session, folder),
+            "lines": banner_lines(session, folder, cache=parts.dataset.cache),
             "epochs": session.config.epochs,
             "images_per_epoch": len(session.train),
             "loss_columns": session.task.loss_columns,

@@ -26,7 +26,19 @@ from visiontrain.run.prepare import (
 from visiontrain.run.score import open_scorer
 
 # Arguments of training that scoring takes over where they are not typed, so that it finds the same numbers.
-TAKEN_OVER = ("data", "data_format", "imgsz", "batch", "single_cls", "conf", "iou", "max_det", "amp")
+TAKEN_OVER = (
+    "data",
+    "data_format",
+    "val_fraction",
+    "seed",
+    "imgsz",
+    "batch",
+    "single_cls",
+    "conf",
+    "iou",
+    "max_det",
+    "amp",
+)
 
 
 @dataclass(frozen=True)

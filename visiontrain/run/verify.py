@@ -42,7 +42,19 @@ MOST_OF_MEMORY = 0.6
 DOUBLE = 8  # bytes of a float64
 
 # What the weights' own training tells where it is not typed.
-TAKEN_OVER = ("data", "data_format", "single_cls", "imgsz", "batch", "nbs", "tail", "norm", "amp")
+TAKEN_OVER = (
+    "data",
+    "data_format",
+    "val_fraction",
+    "seed",
+    "single_cls",
+    "imgsz",
+    "batch",
+    "nbs",
+    "tail",
+    "norm",
+    "amp",
+)
 
 PROBED_SIDE = 256
 """Pixels of an image that are timed."""

@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
-from visiontrain.data.formats.files import Remarks, find_images, folder_listing, read_sizes
+from visiontrain.data.formats.files import (
+    Remarks,
+    clip_to_image,
+    find_images,
+    folder_listing,
+    read_sizes,
+    visible_files,
+)
 
 
 def test_images_are_found_in_all_subfolders_in_order_whatever_the_case_of_their_suffix(tmp_path):
@@ -41,3 +48,23 @@ def test_a_listing_climbs_to_the_first_folder_that_exists(tmp_path):
     assert folder_listing(tmp_path / "there") == f"{tmp_path / 'there'} is empty"
     gone = tmp_path / "gone" / "deeper"
     assert folder_listing(gone) == f"{gone} does not exist either; {tmp_path} holds there/"
+
+
+def test_visible_files_are_files_of_the_suffixes_asked_for_whatever_their_case(tmp_path):
+    (tmp_path / "folder.xml").mkdir()
+    for name in ("b.XML", "a.xml", "._a.xml", "c.json", "d.txt"):
+        (tmp_path / name).touch()
+    assert [path.name for path in visible_files(tmp_path, ".xml", ".json")] == ["a.xml", "b.XML", "c.json"]
+    assert visible_files(tmp_path / "gone", ".xml") == []
+
+
+def test_a_box_is_clipped_to_the_image_with_a_remark_from_a_thousandth_on():
+    remarks = Remarks()
+    assert clip_to_image((-0.0009, 0.2, 0.5, 1.0009), "here", remarks) == (0, 0.2, 0.5, 1)
+    assert remarks.lines("train") == []
+    assert clip_to_image((-0.0011, 0.2, 0.5, 0.6), "there", remarks) == (0, 0.2, 0.5, 0.6)
+    assert clip_to_image((0.5, 0.2, 0.5, 0.6), "nowhere", remarks) is None
+    assert remarks.lines("train") == [
+        "train: 1 boxes reaching beyond the image, clipped: there",
+        "train: 1 boxes without area inside the image, dropped: nowhere",
+    ]

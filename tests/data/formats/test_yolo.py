@@ -146,6 +146,7 @@ def test_names_are_a_list_or_a_mapping(tiny_yolo, names):
             r"path = 'nowhere': there is no folder .*nowhere; .*holds data\.yaml, images/",
         ),
         ("names: [a, b]\npath: 3", "path = 3 is not a text"),
+        ("names: [a, b]\nval_images: images", "val_images would have no effect, because no split names a JSON file"),
         ("names: [a, b]\nval: data.yaml", "is a file; it should be a folder or a .txt"),
         ("names: [a, b]\nval: listed.txt", r"2 of the images listed do not exist: .*listed\.txt:1: 'x\.png'"),
     ],
@@ -182,7 +183,7 @@ def test_a_missing_source_shows_what_is_there(tiny_yolo):
         read_data_set(path.parent / "images")
     with pytest.raises(DataError, match=r"holds no data\.yaml"):
         read_data_set(path.parent / "images", data_format="yolo")
-    with pytest.raises(ConfigError, match="data_format = 'voc2' is unknown; choose one of yolo"):
+    with pytest.raises(ConfigError, match="data_format = 'voc2' is unknown; choose one of auto, yolo, coco, voc"):
         read_data_set(path, data_format="voc2")
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from visiontrain.data.formats.coco import CocoReader
 from visiontrain.data.formats.files import folder_listing
+from visiontrain.data.formats.voc import VocReader
 from visiontrain.data.formats.yolo import YoloReader
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.protocols import Reader
@@ -13,37 +15,45 @@ from visiontrain.sample import DataSet
 
 FORMATS: Mapping[str, Reader] = {
     "yolo": YoloReader(),
+    "coco": CocoReader(),
+    "voc": VocReader(),
 }
+AUTO = "auto"
+"""Stands for whichever format recognizes the data set."""
 
 
 def read_data_set(
     source: Path | str,
     *,
     splits: Sequence[str] = ("train", "val", "test"),
-    data_format: str | None = None,
+    data_format: str = AUTO,
 ) -> DataSet:
     """Read a data set of any known format.
 
     Args:
         source: The file or folder that describes it.
         splits: Which splits to read, of those that exist.
-        data_format: A name of `FORMATS`; None recognizes the format.
+        data_format: A name of `FORMATS`, or `auto`, which recognizes the format from what is there.
 
     Raises:
         ConfigError: If `data_format` is unknown.
         DataError: If `source` is missing, of no known format or faulty; all faults at once.
     """
     path = Path(source).expanduser()
-    if data_format is not None and data_format not in FORMATS:
-        raise ConfigError(f"data_format = {data_format!r} is unknown; choose one of {', '.join(FORMATS)}")
+    if data_format not in (AUTO, *FORMATS):
+        raise ConfigError(f"data_format = {data_format!r} is unknown; choose one of {', '.join((AUTO, *FORMATS))}")
     if not path.exists():
         raise DataError(f"data = {str(source)!r}: no such file or folder; {folder_listing(path.absolute().parent)}")
-    if data_format is not None:
+    if data_format != AUTO:
         return FORMATS[data_format].read(path, splits)
     for reader in FORMATS.values():
         if reader.recognizes(path):
             return reader.read(path, splits)
     raise DataError(
-        f"data = {str(source)!r}: not a data set of a known format ({', '.join(FORMATS)}); "
-        "give a data.yaml or a folder that holds one"
+        f"data = {str(source)!r}: not a data set of a known format; give a data.yaml (YOLO), a JSON file (COCO), or a "
+        f"folder that holds a data.yaml, COCO JSON files or XML files (Pascal VOC); {_what_is_there(path)}"
     )
+
+
+def _what_is_there(path: Path) -> str:
+    return folder_listing(path) if path.is_dir() else f"{path.name} is none of these"

@@ -57,6 +57,17 @@ def folder_listing(folder: Path) -> str:
     return f"{folder} holds {shown}"
 
 
+def visible_files(folder: Path, *suffixes: str) -> list[Path]:
+    """The files of a folder with one of some suffixes, in order; none where there is no folder.
+
+    Names that start with a dot are left out: some systems put such a file beside every other one.
+    """
+    if not folder.is_dir():
+        return []
+    named = [path for path in folder.iterdir() if path.suffix.lower() in suffixes and not path.name.startswith(".")]
+    return sorted(path for path in named if path.is_file())
+
+
 def find_images(folder: Path, remarks: Remarks) -> list[Path]:
     """Every image file below a folder, in the order of their paths; links to folders are followed once."""
     found: list[Path] = []
@@ -106,6 +117,7 @@ def clip_to_image(box: tuple[float, ...], place: str, remarks: Remarks) -> tuple
     Args:
         box: (x1, y1, x2, y2), fractions of the image.
         place: Where it was read, for the remark.
+        remarks: Told of a box that is dropped, or clipped by more than rounding explains.
     """
     clipped = tuple(min(1.0, max(0.0, side)) for side in box)
     if clipped[2] <= clipped[0] or clipped[3] <= clipped[1]:

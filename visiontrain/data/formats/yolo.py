@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from visiontrain.data.formats.description import (
-    YAML_NAMES,
     described_format,
+    download_notes,
     entries_of,
     load_yaml,
     read_names,
+    refuse_image_folders,
     root_of,
     yaml_of,
 )
@@ -34,7 +35,7 @@ class YoloReader:
         """Read those of `splits` that the YAML names.
 
         Args:
-            source: The YAML, or a folder that holds it under one of `YAML_NAMES`.
+            source: The YAML, or a folder that holds it.
             splits: Of `train`, `val`, `test`.
 
         Raises:
@@ -43,9 +44,8 @@ class YoloReader:
         yaml_path = yaml_of(source)
         description = load_yaml(yaml_path)
         names = read_names(description, yaml_path)
-        root, messages = root_of(description, yaml_path), list[str]()
-        if description.get("download"):
-            messages.append(f"{yaml_path}: `download` is never run; fetch the data yourself where they are missing")
+        refuse_image_folders(description, yaml_path)
+        root, messages = root_of(description, yaml_path), download_notes(description, yaml_path)
         found: dict[str, Records] = {}
         faults: list[str] = []
         for split in splits:

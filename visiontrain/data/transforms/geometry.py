@@ -37,11 +37,16 @@ class Tile(NamedTuple):
 
 
 def scaling(x: float, y: float) -> Matrix:
-    return np.diag([x, y, 1.0])
+    return np.array([[x, 0.0, 0.0], [0.0, y, 0.0], [0.0, 0.0, 1.0]])
 
 
 def translation(x: float, y: float) -> Matrix:
     return np.array([[1.0, 0.0, x], [0.0, 1.0, y], [0.0, 0.0, 1.0]])
+
+
+def scaling_then_moving(gain: float, x: float, y: float) -> Matrix:
+    """As `translation(x, y) @ scaling(gain, gain)`."""
+    return np.array([[gain, 0.0, x], [0.0, gain, y], [0.0, 0.0, 1.0]])
 
 
 def rotation(degrees: float) -> Matrix:
@@ -92,16 +97,19 @@ def move_boxes(boxes: NDArray[np.floating], matrix: Matrix) -> Boxes:
     """As `warp_boxes`, several times faster where the matrix is upright."""
     if not _is_upright(matrix):
         return warp_boxes(boxes, matrix)
-    x_gain, y_gain, x_offset, y_offset = (
-        float(value) for value in (matrix[0, 0], matrix[1, 1], matrix[0, 2], matrix[1, 2])
-    )
-    moved = boxes * np.array([x_gain, y_gain] * 2, np.float32) + np.array([x_offset, y_offset] * 2, np.float32)
-    order = [2 if x_gain < 0 else 0, 3 if y_gain < 0 else 1, 0 if x_gain < 0 else 2, 1 if y_gain < 0 else 3]
-    return np.asarray(moved[:, order] if x_gain < 0 or y_gain < 0 else moved, np.float32)
+    (x_gain, _, x_offset), (_, y_gain, y_offset), _ = matrix.tolist()
+    gains, offsets = np.array([[x_gain, y_gain] * 2, [x_offset, y_offset] * 2], np.float32)
+    moved = boxes * gains + offsets
+    if x_gain < 0 or y_gain < 0:
+        moved = moved[
+            :, [2 if x_gain < 0 else 0, 3 if y_gain < 0 else 1, 0 if x_gain < 0 else 2, 1 if y_gain < 0 else 3]
+        ]
+    return np.asarray(moved, np.float32)
 
 
 def _is_upright(matrix: Matrix) -> bool:
-    return matrix[0, 1] == matrix[1, 0] == matrix[2, 0] == matrix[2, 1] == 0.0
+    (_, x_of_y, _), (y_of_x, _, _), (depth_of_x, depth_of_y, _) = matrix.tolist()
+    return bool(x_of_y == y_of_x == depth_of_x == depth_of_y == 0.0)
 
 
 class _Span(NamedTuple):
@@ -138,8 +146,9 @@ def _span(gain: float, offset: float, source: int, target: int) -> _Span | None:
 
 def _warp_upright(tile: Tile, canvas: Image) -> Matrix:
     matrix = tile.matrix / tile.matrix[2, 2]
-    x = _span(float(matrix[0, 0]), float(matrix[0, 2]), tile.image.shape[1], canvas.shape[1])
-    y = _span(float(matrix[1, 1]), float(matrix[1, 2]), tile.image.shape[0], canvas.shape[0])
+    (gain, _, offset), (_, down_gain, down_offset), _ = matrix.tolist()
+    x = _span(gain, offset, tile.image.shape[1], canvas.shape[1])
+    y = _span(down_gain, down_offset, tile.image.shape[0], canvas.shape[0])
     if x is None or y is None:
         return matrix
     (x_gain, x_offset), (y_gain, y_offset) = x.gain_and_offset(), y.gain_and_offset()

@@ -1,12 +1,14 @@
-"""Training samples of detection: mosaic, affine, perspective, flip, mix-up and color, by the sample's key.
+"""Training samples of detection by the sample's key: composed, moved, blended, pasted into and recolored.
 
-All geometry of a sample is one matrix per tile, so each pixel is resampled once from the decoded image. All randomness
-comes from a generator made of (seed, epoch, image, occurrence).
+All geometry of a sample is one matrix per tile, so each pixel is resampled once from the decoded image; a pasted patch
+is one more. All randomness comes from a generator made of (seed, epoch, image, occurrence). What is off draws nothing
+from it, and what changes pixels alone is drawn last.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -14,9 +16,13 @@ from numpy.typing import NDArray
 
 from visiontrain.boxes import clip_boxes
 from visiontrain.data.sampler import generator_of
-from visiontrain.data.transforms import geometry
+from visiontrain.data.transforms import effects, geometry
 from visiontrain.data.transforms.color import HUE_TURN, shift_hsv_
-from visiontrain.data.transforms.geometry import FILL, Matrix, Tile
+from visiontrain.data.transforms.crop import Window, draw_crop
+from visiontrain.data.transforms.geometry import FILL, Image, Matrix, Tile
+from visiontrain.data.transforms.keep import DroppedBoxes, Fate, count_dropped, fate_of_boxes
+from visiontrain.data.transforms.mosaic import place_in_middle, place_in_mosaic, place_nine
+from visiontrain.data.transforms.paste import Labels, paste_boxes_
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.protocols import ImageSource
 from visiontrain.sample import Record, Sample, SampleKey
@@ -24,12 +30,23 @@ from visiontrain.sample import Record, Sample, SampleKey
 MIXUP_BETA = 32.0
 """Both parameters of the blend's Beta distribution: nearly equal halves, in which both images stay visible.
 Source: the distribution is of Zhang et al. 2018, mixup, section 2; so large a parameter is the use in detection."""
-MIN_BOX_SIDE = 2.0
-"""Pixels; a box that is left with less is dropped."""
-MIN_BOX_VISIBLE = 0.1
-"""Share of a box's area that must be left inside the image."""
-MAX_BOX_ASPECT = 100.0
 MAX_PARTNER_TRIES = 8
+
+_KEPT = int(Fate.KEPT)  # numpy compares with a plain integer three times as fast
+_PROBABILITIES = (
+    "mosaic",
+    "mosaic9",
+    "flipud",
+    "fliplr",
+    "mixup",
+    "copy_paste",
+    "crop",
+    "gray",
+    "blur",
+    "clahe",
+    "jpeg",
+)
+_RANGES = ("translate", "hsv_h", "hsv_s", "hsv_v", "degrees", "shear", "perspective")
 
 
 @dataclass(frozen=True)
@@ -39,9 +56,11 @@ class AugmentSettings:
     imgsz: int
     """Side of the square sample, pixels."""
     mosaic_until_epoch: int
-    """The first epoch, from 0, without mosaic."""
+    """The first epoch, from 0, in which nothing is composed of several images: no mosaic, mix-up and copy-paste."""
     mosaic: float = 1.0
     """Probability that a sample is composed of four images."""
+    mosaic9: float = 0.0
+    """Probability that a composed sample has nine images instead."""
     degrees: float = 0.0
     """Rotation up to ± this."""
     translate: float = 0.1
@@ -64,19 +83,38 @@ class AugmentSettings:
     """Value is multiplied by a factor within 1 ± this."""
     mixup: float = 0.0
     """Probability that two composed samples are blended."""
+    copy_paste: float = 0.0
+    """Probability that boxes of another image are pasted into a sample."""
+    crop: float = 0.0
+    """Probability that an image is cropped, to a window that keeps some box in view, before it is placed."""
+    gray: float = 0.0
+    """Probability that a sample loses its color."""
+    blur: float = 0.0
+    """Probability of a Gaussian blur."""
+    clahe: float = 0.0
+    """Probability that contrast is equalized region by region."""
+    jpeg: float = 0.0
+    """Probability that a sample is compressed with loss."""
+    flip_swap: tuple[tuple[int, int], ...] = ()
+    """Pairs of classes that a flip sideways turns into each other, such as arrows to the left and to the right."""
 
     def __post_init__(self) -> None:
         faults = []
         if self.imgsz < 1:
             faults.append(f"imgsz = {self.imgsz} is not a positive number of pixels")
-        for name in ("mosaic", "flipud", "fliplr", "mixup"):
+        for name in _PROBABILITIES:
             if not 0 <= getattr(self, name) <= 1:
                 faults.append(f"{name} = {getattr(self, name)} is not a probability; choose one from 0 to 1")
-        for name in ("translate", "hsv_h", "hsv_s", "hsv_v", "degrees", "shear", "perspective"):
+        for name in _RANGES:
             if not getattr(self, name) >= 0:
                 faults.append(f"{name} = {getattr(self, name)} is negative; it is a range to both sides: give its size")
         if not 0 <= self.scale < 1:
             faults.append(f"scale = {self.scale} would shrink images to nothing; choose one from 0 to below 1")
+        swapped = [index for pair in self.flip_swap for index in pair]
+        if len(set(swapped)) < len(swapped) or min(swapped, default=0) < 0:
+            faults.append(
+                f"flip_swap = {self.flip_swap} is not a list of pairs of classes; give class indices from 0, each once"
+            )
         if faults:
             raise ConfigError(faults)
 
@@ -85,11 +123,39 @@ class AugmentSettings:
 class _Layer:
     """One composed picture, before color."""
 
-    image: NDArray[np.uint8]
+    image: Image
     boxes: NDArray[np.float32]
     classes: NDArray[np.int64]
+    first: _Piece
     matrix: Matrix
-    """Stored pixels of the first tile → pixels of `image`."""
+    """Stored pixels of `first` → pixels of `image`."""
+    dropped: DroppedBoxes
+
+
+class _Piece(NamedTuple):
+    """An image, or the part of it that is seen."""
+
+    record: Record
+    stored: Image
+    window: Window | None
+    """None is all of it."""
+
+    @property
+    def image(self) -> Image:
+        if self.window is None:
+            return self.stored
+        left, top, right, bottom = self.window
+        return self.stored[top:bottom, left:right]
+
+    @property
+    def boxes(self) -> NDArray[np.float32]:
+        """(N, 4) xyxy, pixels of `stored`."""
+        height, width = self.stored.shape[:2]
+        return self.record.boxes * np.array([width, height] * 2, np.float32)
+
+    def from_stored(self, matrix: Matrix) -> Matrix:
+        """A matrix from pixels of `image`, made to one from pixels of `stored`."""
+        return matrix if self.window is None else matrix @ geometry.translation(-self.window.left, -self.window.top)
 
 
 @dataclass(frozen=True)
@@ -100,16 +166,24 @@ class TrainTransform:
     seed: int
 
     def __call__(self, key: SampleKey, images: ImageSource) -> Sample:
-        rng = generator_of(self.seed, key)
+        return self.sample_and_dropped(key, images)[0]
+
+    def sample_and_dropped(self, key: SampleKey, images: ImageSource) -> tuple[Sample, DroppedBoxes]:
+        """The sample, and what became of boxes that are not in it."""
+        settings, rng = self.settings, generator_of(self.seed, key)
         layer = self._compose(key.index, key, images, rng)
-        if rng.random() < self.settings.mixup and key.epoch < self.settings.mosaic_until_epoch:
+        may_join = key.epoch < settings.mosaic_until_epoch
+        if rng.random() < settings.mixup and may_join:
             partner = _readable_partners(key, images, rng, 1)[0]
             layer = _blend(layer, self._compose(partner, key, images, rng), float(rng.beta(MIXUP_BETA, MIXUP_BETA)))
+        if settings.copy_paste and may_join and rng.random() < settings.copy_paste:
+            layer = self._paste(layer, key, images, rng)
         self._recolor_(layer.image, rng)
-        record, stored = images.record(key.index), images.load(key.index)
+        image = self._degrade(layer.image, rng)
+        record, stored, _ = layer.first
         from_source = geometry.scaling(stored.shape[1] / record.width, stored.shape[0] / record.height)
-        return Sample(
-            image=layer.image,
+        sample = Sample(
+            image=image,
             boxes=layer.boxes,
             classes=layer.classes,
             path=str(record.path),
@@ -117,30 +191,63 @@ class TrainTransform:
             original_size=(record.height, record.width),
             matrix=(layer.matrix @ from_source).astype(np.float32),
         )
+        return sample, layer.dropped
 
     def _compose(self, index: int, key: SampleKey, images: ImageSource, rng: np.random.Generator) -> _Layer:
-        """Place one or four images on a canvas."""
-        imgsz = self.settings.imgsz
-        is_mosaic = rng.random() < self.settings.mosaic and key.epoch < self.settings.mosaic_until_epoch
+        """Place one, four or nine images on a canvas."""
+        settings, imgsz = self.settings, self.settings.imgsz
+        is_mosaic = rng.random() < settings.mosaic and key.epoch < settings.mosaic_until_epoch
+        is_nine = is_mosaic and settings.mosaic9 > 0 and bool(rng.random() < settings.mosaic9)
+        indices = [index]
         if is_mosaic:
-            indices = [index, *_readable_partners(key, images, rng, 3)]
-            loaded = [images.load(i) for i in indices]
+            indices += _readable_partners(key, images, rng, 8 if is_nine else 3)
+        pieces = [self._piece(i, images, rng) for i in indices]
+        shown = [piece.image for piece in pieces]
+        if is_nine:
+            center_x, center_y = rng.uniform(imgsz * 2 / 3, imgsz * 4 / 3, 2)
+            placed = place_nine(shown, center_x, center_y, imgsz)
+        elif is_mosaic:
             center_x, center_y = rng.uniform(0.5 * imgsz, 1.5 * imgsz, 2)
-            placed = [place_in_mosaic(image, k, center_x, center_y, imgsz) for k, image in enumerate(loaded)]
-            middle = geometry.translation(-imgsz, -imgsz)
+            placed = [place_in_mosaic(image, k, center_x, center_y, imgsz) for k, image in enumerate(shown)]
         else:
-            indices, loaded = [index], [images.load(index)]
-            placed = [place_in_middle(loaded[0], imgsz)]
-            middle = geometry.translation(-imgsz / 2, -imgsz / 2)
-        moved = random_motion(self.settings, rng) @ middle
+            placed = [place_in_middle(shown[0], imgsz)]
+        half = imgsz if is_mosaic else imgsz / 2
+        motion = random_motion(settings, rng)
+        moved = motion.matrix @ geometry.translation(-half, -half)
         canvas = np.full((imgsz, imgsz, 3), FILL, np.uint8)
-        tiles = [Tile(image, moved @ place) for image, place in zip(loaded, placed, strict=True)]
-        matrices = geometry.warp_tiles(tiles, canvas)
-        records = [images.record(i) for i in indices]
-        boxes, classes = _move_boxes(records, tiles, matrices, imgsz)
-        return _Layer(canvas, boxes, classes, matrices[0])
+        matrices = geometry.warp_tiles(
+            [Tile(image, moved @ place) for image, place in zip(shown, placed, strict=True)], canvas
+        )
+        boxes, classes, dropped = _move_boxes(pieces, matrices, imgsz)
+        if motion.is_sideways:
+            classes = swap_classes(classes, settings.flip_swap)
+        return _Layer(canvas, boxes, classes, pieces[0], pieces[0].from_stored(matrices[0]), dropped)
 
-    def _recolor_(self, image: NDArray[np.uint8], rng: np.random.Generator) -> None:
+    def _piece(self, index: int, images: ImageSource, rng: np.random.Generator) -> _Piece:
+        piece = _Piece(images.record(index), images.load(index), None)
+        if not self.settings.crop or rng.random() >= self.settings.crop:
+            return piece
+        height, width = piece.stored.shape[:2]
+        return piece._replace(window=draw_crop(piece.boxes, width, height, rng))
+
+    def _paste(self, layer: _Layer, key: SampleKey, images: ImageSource, rng: np.random.Generator) -> _Layer:
+        """Boxes of a partner, at new places of the layer's own picture."""
+        settings = self.settings
+        partner = _readable_partners(key, images, rng, 1)[0]
+        piece = _Piece(images.record(partner), images.load(partner), None)
+        gain = settings.imgsz / max(piece.stored.shape[:2]) * (1 + settings.scale * float(rng.uniform(-1, 1)))
+        present, labels = Labels(layer.boxes, layer.classes), Labels(piece.boxes, piece.record.classes)
+        pasted, is_mirrored = paste_boxes_(
+            layer.image, present, piece.stored, labels, gain=gain, mirrored=settings.fliplr, rng=rng
+        )
+        classes = np.where(is_mirrored, swap_classes(pasted.classes, settings.flip_swap), pasted.classes)
+        return replace(
+            layer,
+            boxes=np.concatenate([layer.boxes, pasted.boxes]),
+            classes=np.concatenate([layer.classes, classes]),
+        )
+
+    def _recolor_(self, image: Image, rng: np.random.Generator) -> None:
         turn, saturation, value = rng.uniform(-1, 1, 3).tolist()
         hue_shift = round(turn * self.settings.hsv_h * HUE_TURN)
         saturation_gain = max(0.0, 1 + saturation * self.settings.hsv_s)
@@ -148,37 +255,31 @@ class TrainTransform:
         if (hue_shift, saturation_gain, value_gain) != (0, 1.0, 1.0):
             shift_hsv_(image, hue_shift, saturation_gain, value_gain)
 
-
-def place_in_mosaic(image: NDArray[np.uint8], quarter: int, center_x: float, center_y: float, imgsz: int) -> Matrix:
-    """Scale an image to long side `imgsz` and put a corner of it at the mosaic's center.
-
-    Args:
-        image: (H, W, 3).
-        quarter: 0 upper left, 1 upper right, 2 lower left, 3 lower right of the center.
-        center_x: Where the four tiles meet, pixels of the 2·imgsz × 2·imgsz canvas.
-        center_y: The same, downwards.
-        imgsz: Pixels.
-
-    Source: Bochkovskiy et al. 2020, YOLOv4, section 3.3 (mosaic).
-    """
-    height, width = image.shape[:2]
-    ratio = imgsz / max(height, width)
-    left = center_x - width * ratio * (quarter in (0, 2))
-    top = center_y - height * ratio * (quarter in (0, 1))
-    return geometry.translation(left, top) @ geometry.scaling(ratio, ratio)
+    def _degrade(self, image: Image, rng: np.random.Generator) -> Image:
+        """In the order in which it happens to a picture: taken, worked on, sent."""
+        settings = self.settings
+        if settings.gray and rng.random() < settings.gray:
+            image = effects.to_gray(image)
+        if settings.blur and rng.random() < settings.blur:
+            image = effects.blur(image, float(rng.uniform(*effects.BLUR_SIGMAS)))
+        if settings.clahe and rng.random() < settings.clahe:
+            image = effects.equalize(image, float(rng.uniform(*effects.CLAHE_LIMITS)))
+        if settings.jpeg and rng.random() < settings.jpeg:
+            image = effects.through_jpeg(image, int(rng.integers(*effects.JPEG_QUALITIES, endpoint=True)))
+        return image
 
 
-def place_in_middle(image: NDArray[np.uint8], imgsz: int) -> Matrix:
-    """Scale an image to long side `imgsz` and center it on a canvas of `imgsz` × `imgsz`."""
-    height, width = image.shape[:2]
-    ratio = imgsz / max(height, width)
-    return geometry.translation((imgsz - width * ratio) / 2, (imgsz - height * ratio) / 2) @ geometry.scaling(
-        ratio, ratio
-    )
+class Motion(NamedTuple):
+    """A map of the whole canvas."""
+
+    matrix: Matrix
+    """(3, 3): coordinates about the middle of a canvas → pixels of the sample."""
+    is_sideways: bool
+    """Whether it was flipped left to right."""
 
 
-def random_motion(settings: AugmentSettings, rng: np.random.Generator) -> Matrix:
-    """A random map from coordinates about the middle of a canvas to pixels of the sample."""
+def random_motion(settings: AugmentSettings, rng: np.random.Generator) -> Motion:
+    """Perspective, zoom, rotation, shear, shift and flips."""
     imgsz = settings.imgsz
     x_depth, y_depth, turn, zoom, x_shear, y_shear, x_shift, y_shift = rng.uniform(-1, 1, 8).tolist()
     flips = rng.random(2)
@@ -193,40 +294,45 @@ def random_motion(settings: AugmentSettings, rng: np.random.Generator) -> Matrix
     x_middle, y_middle = ((0.5 + shift * settings.translate) * imgsz for shift in (x_shift, y_shift))
     is_sideways, is_upside_down = bool(flips[0] < settings.fliplr), bool(flips[1] < settings.flipud)
     flip = geometry.flipping(imgsz, imgsz, sideways=is_sideways, upside_down=is_upside_down)
-    return flip @ geometry.translation(x_middle, y_middle) @ motion
+    return Motion(flip @ geometry.translation(x_middle, y_middle) @ motion, is_sideways)
 
 
-def is_worth_keeping(moved: NDArray[np.floating], clipped: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Which boxes are still objects after they were moved and clipped.
-
-    Args:
-        moved: (N, 4) xyxy, pixels, before clipping.
-        clipped: (N, 4) the same boxes, clipped to the image.
-
-    Returns:
-        (N,) bool.
-    """
-    width, height = (moved[:, 2:] - moved[:, :2]).T
-    visible_width, visible_height = (clipped[:, 2:] - clipped[:, :2]).T
-    is_large = (visible_width >= MIN_BOX_SIDE) & (visible_height >= MIN_BOX_SIDE)
-    is_visible = visible_width * visible_height >= MIN_BOX_VISIBLE * width * height
-    is_slim = np.maximum(visible_width, visible_height) >= MAX_BOX_ASPECT * np.minimum(visible_width, visible_height)
-    return is_large & is_visible & ~is_slim
+def swap_classes(classes: NDArray[np.int64], pairs: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
+    """(N,) classes, in which those of each pair have changed places."""
+    swapped = classes.copy() if pairs else classes
+    for one, other in pairs:
+        swapped[classes == one] = other
+        swapped[classes == other] = one
+    return swapped
 
 
 def _move_boxes(
-    records: list[Record], tiles: list[Tile], matrices: list[Matrix], imgsz: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The boxes of all tiles in pixels of the sample: (N, 4) xyxy and (N,)."""
-    moved = []
-    for record, tile, matrix in zip(records, tiles, matrices, strict=True):
-        height, width = tile.image.shape[:2]
-        moved.append(geometry.move_boxes(record.boxes, matrix @ geometry.scaling(width, height)))
+    pieces: list[_Piece], matrices: list[Matrix], imgsz: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64], DroppedBoxes]:
+    """The boxes of all tiles in pixels of the sample: (N, 4) xyxy and (N,); and what became of the others."""
+    moved, cut, fates = [], [], []
+    for piece, matrix in zip(pieces, matrices, strict=True):
+        height, width = piece.stored.shape[:2]
+        if piece.window is None:
+            moved.append(geometry.move_boxes(piece.record.boxes, matrix @ geometry.scaling(width, height)))
+            cut.append(moved[-1])
+            fates.append(np.full(len(moved[-1]), _KEPT))
+        else:
+            # What the window cuts off is lost before the move: turned, the hull of a sliver would be large.
+            whole, from_stored = piece.boxes, piece.from_stored(matrix)
+            left = whole.clip(piece.window[:2] * 2, piece.window[2:] * 2).astype(np.float32)
+            moved.append(geometry.move_boxes(whole, from_stored))
+            cut.append(geometry.move_boxes(left, from_stored))
+            fates.append(fate_of_boxes(whole, left, least_side=0.0))
     boxes = np.concatenate(moved)
-    classes = np.concatenate([record.classes for record in records])
-    clipped = clip_boxes(boxes, imgsz, imgsz)
-    keep = is_worth_keeping(boxes, clipped)
-    return clipped[keep].astype(np.float32), classes[keep]
+    classes = np.concatenate([piece.record.classes for piece in pieces])
+    clipped = clip_boxes(np.concatenate(cut), imgsz, imgsz)
+    fate = fate_of_boxes(boxes, clipped)
+    if any(piece.window is not None for piece in pieces):
+        lost = np.concatenate(fates)
+        fate = np.where(lost == _KEPT, fate, lost)
+    keep = fate == _KEPT
+    return clipped[keep].astype(np.float32), classes[keep], count_dropped(fate)
 
 
 def _readable_partners(key: SampleKey, images: ImageSource, rng: np.random.Generator, count: int) -> list[int]:
@@ -251,5 +357,7 @@ def _blend(first: _Layer, second: _Layer, ratio: float) -> _Layer:
         np.asarray(image, np.uint8),
         np.concatenate([first.boxes, second.boxes]),
         np.concatenate([first.classes, second.classes]),
+        first.first,
         first.matrix,
+        first.dropped + second.dropped,
     )

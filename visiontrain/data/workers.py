@@ -1,0 +1,49 @@
+"""How many loading processes the shared memory of this machine has room for.
+
+Workers hand their batches over in shared memory. Where that is small (a container's default is 64 MB) and runs out,
+the system ends the process with a bus error that nothing can catch, so it is reckoned before.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+SHARED_MEMORY = Path("/dev/shm")
+USABLE_SHARE = 0.9
+"""The rest is left to other users of the shared memory."""
+PREFETCH = 2
+"""Batches that torch's loader lets each worker make ahead, unless told otherwise."""
+
+
+def shm_free() -> int | None:
+    """Free bytes of the shared memory, None where the system has no limit of its own on it."""
+    return shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else None
+
+
+def fitting_workers(
+    workers: int, *, batch_bytes: int, shm_bytes: int | None, prefetch: int = PREFETCH, held_bytes: int = 0
+) -> int:
+    """The most of `workers` whose batches fit in shared memory together; 0 loads without it.
+
+    Args:
+        workers: Asked for.
+        batch_bytes: The largest batch.
+        shm_bytes: Free shared memory, None where it has no limit.
+        prefetch: Batches that each worker makes ahead.
+        held_bytes: Batches already handed over that are kept, such as the rest of a window. Batches that were copied
+            to page-locked memory are not.
+    """
+    if shm_bytes is None:
+        return workers
+    in_hand = batch_bytes  # the one being used: torch asks for its successor before handing it over
+    left = int(USABLE_SHARE * shm_bytes) - held_bytes - in_hand
+    return max(0, min(workers, left // (prefetch * batch_bytes)))
+
+
+def lowered_workers_message(asked: int, fitting: int, *, batch_bytes: int, shm_bytes: int) -> str:
+    """What to say where `fitting_workers` found room for fewer than asked."""
+    return (
+        f"workers: {fitting} instead of {asked}: the shared memory has {shm_bytes / 1e6:.0f} MB left for batches of "
+        f"{batch_bytes / 1e6:.1f} MB; give it more (docker run --shm-size=1g or --ipc=host) or use a smaller batch"
+    )

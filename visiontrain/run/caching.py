@@ -1,0 +1,46 @@
+"""`cache`: the images of a training run, decoded and reduced once for all epochs and workers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, cast
+
+import torch
+
+from visiontrain.data.cache import ImageCache, open_image_cache
+from visiontrain.engine.device import available_cores, free_memory
+from visiontrain.run.session import Session
+
+
+@contextmanager
+def open_cache(session: Session) -> Iterator[ImageCache | None]:
+    """The cache that the settings ask for, filled; None where they ask for none. Let go of at the end.
+
+    Raises:
+        ConfigError: If there is no room for it.
+    """
+    config = session.config
+    if not config.cache:
+        yield None
+        return
+    assert config.imgsz is not None
+    where = "ram" if config.cache is True else cast(Literal["ram", "disk"], config.cache)
+    cache = open_image_cache(
+        session.train,
+        where,
+        imgsz=config.imgsz,
+        free_memory=free_memory(torch.device("cpu")),
+        threads=available_cores(),
+        progress=_progress if sys.stderr.isatty() and not config.quiet else None,
+    )
+    try:
+        yield cache
+    finally:
+        cache.close()
+
+
+def _progress(done: int, total: int) -> None:
+    if done == total or done % 100 == 0:
+        print(f"\rcaching images: {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
