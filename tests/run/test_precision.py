@@ -36,6 +36,7 @@ def overflowing(monkeypatch):
 
 
 @pytest.mark.parametrize("amp", ["bf16", "fp16"])
+@pytest.mark.slow
 def test_fp32_takes_over_for_the_run_its_validation_its_later_epochs_and_its_weights(
     run_training, overflowing, tmp_path, amp
 ):

@@ -88,6 +88,7 @@ def test_windows_that_cross_epochs_leave_a_row_for_every_epoch(run_training):
     assert [int(row["updates"]) for row in rows] == [1, 2, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_and_another_one_others(run_training, tmp_path):
     first = run_training(save_dir=str(tmp_path / "a"))
     data = yaml.safe_load((first.save_dir / "args.yaml").read_text(encoding="utf-8"))["data"]
@@ -100,6 +101,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_others(run_training, 
 
 
 @pytest.mark.parametrize("settings", [{"mosaic": 0.5, "lr0": 0.002}, {"momentum": 0.5}])
+@pytest.mark.slow
 def test_the_written_settings_repeat_the_run(run_training, tmp_path, settings):
     first = run_training(save_dir=str(tmp_path / "a"), **settings)
     keys = [f"cfg={first.save_dir / 'args.yaml'}", f"save_dir={tmp_path / 'b'}"]
@@ -107,6 +109,7 @@ def test_the_written_settings_repeat_the_run(run_training, tmp_path, settings):
     assert_equal_weights(first.last, second.last, "model")
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_ends_with_the_same_bits(run_training, tmp_path):
     whole = run_training(epochs=4, save_period=1)
     straight = tmp_path / "straight.pt"
@@ -165,7 +168,9 @@ def test_a_run_goes_on_from_another_folder(run_training, tmp_path, monkeypatch, 
 def test_a_run_with_too_many_unreadable_images_stops_and_names_them(run_training, tiny_yolo, capsys):
     data = tiny_yolo(8)
     broken = data.parent / "images" / "train" / "003.png"
-    broken.write_bytes(broken.read_bytes()[:200])  # the header is whole, the picture is not
+    pixels = bytearray(broken.read_bytes())
+    pixels[len(pixels) // 2] ^= 0xFF  # the file is whole, the picture is not
+    broken.write_bytes(pixels)
     with pytest.raises(DataError, match="1 of 8 training images cannot be read, more than 1%"):
         run_training(data=str(data), plots=False)
     assert "003.png: cannot be read" in capsys.readouterr().out

@@ -95,7 +95,7 @@ def test_a_table_and_a_sentence_for_each_row_end_in_the_verdict(settings, capsys
     assert any("micro-batches of 2 give the update of one full batch (" in line for line in lines)
     assert any(line.startswith("mean of means, as commonly done: ") and line.endswith("% off") for line in lines)
     assert lines[-1] == "PASSED"
-    assert not [line for line in lines[2:] if len(line) > 120]
+    assert not [line for line in lines[2:] if len(line) > 120 and not line.startswith("warning: ")]
 
 
 def test_quiet_prints_the_result_alone(settings, capsys):
@@ -260,7 +260,9 @@ def test_images_that_cannot_be_read_are_left_out_as_in_training(settings, tiny_y
     data = tiny_yolo(8, box_counts=(1, 9, 0))
     broken = data.parent / "images" / "train" / "003.png"
     config = settings(data=str(data), json=True, mosaic=0.0, fraction=1.0, nbs=8)
-    broken.write_bytes(broken.read_bytes()[:120])
+    pixels = bytearray(broken.read_bytes())
+    pixels[len(pixels) // 2] ^= 0xFF  # the file is whole, the picture is not
+    broken.write_bytes(pixels)
     document = verify_run(config)
     assert document["passed"]
     assert document["images"] == sum(document["micro_batches"]) == 7
@@ -330,7 +332,9 @@ def test_images_of_which_none_can_be_read_are_refused(settings, tiny_yolo):
     data = tiny_yolo(4)
     config = settings(data=str(data))
     for path in (data.parent / "images" / "train").glob("*.png"):
-        path.write_bytes(path.read_bytes()[:120])
+        pixels = bytearray(path.read_bytes())
+        pixels[len(pixels) // 2] ^= 0xFF
+        path.write_bytes(pixels)
     with pytest.raises(DataError, match=r"none of the \d images of window \d can be read"):
         verify_run(config)
 

@@ -261,10 +261,24 @@ class Config:
     mosaic: float = _augment(1.0, least=0, most=1, help="the probability that four images are joined into one")
     mixup: float = _augment(0.0, least=0, most=1, help="the probability that two samples are blended")
     close_mosaic: int = _augment(
-        10, least=0, most=_COUNT, unit="epochs", help="the epochs at the end that are trained without mosaic and mixup"
+        10, least=0, most=_COUNT, unit="epochs", help="the epochs at the end without mosaic, mixup and copy_paste"
     )
-    copy_paste: float = _augment(
-        0.0, least=0, most=1, available=False, help="the probability that boxes are copied over"
+    mosaic9: float = _augment(
+        0.0, least=0, most=1, help="the probability that a mosaic has nine images instead of four"
+    )
+    copy_paste: float = _augment(0.0, least=0, most=1, help="the probability that boxes of another image are pasted in")
+    crop: float = _augment(
+        0.0, least=0, most=1, help="the probability that an image is cropped, keeping some box in view"
+    )
+    gray: float = _augment(0.0, least=0, most=1, help="the probability that a sample loses its color")
+    blur: float = _augment(0.0, least=0, most=1, help="the probability of a Gaussian blur")
+    clahe: float = _augment(0.0, least=0, most=1, help="the probability that contrast is equalized region by region")
+    jpeg: float = _augment(0.0, least=0, most=1, help="the probability that a sample is compressed as JPEG")
+    flip_swap: tuple[int, ...] | None = _augment(
+        None,
+        least=0,
+        most=_COUNT,
+        help="the classes that a flip left to right exchanges, in pairs of indices: 0,1,4,5 swaps 0 with 1 and 4 with 5",
     )
     cutmix: float = _augment(0.0, least=0, most=1, available=False, help="the probability that a patch is swapped")
     erasing: float = _augment(0.4, least=0, below=1, available=False, help="the probability that a patch is erased")

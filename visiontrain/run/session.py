@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from visiontrain.config.schema import SETTINGS, Config
+from visiontrain.data.workers import fitting_workers, lowered_workers_message, shm_free
 from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.engine.device import DeviceSetup
 from visiontrain.engine.fit import RunState
@@ -100,6 +101,8 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
         setup, differences = _like_before(setup, checkpoint)
         changes += differences
         precision.is_overruled = bool(checkpoint.get("fp32_took_over")) and not is_amp_typed
+    setup, lowered = _with_fitting_workers(setup, config)
+    changes += lowered
     data = read_data(config, task, ("train", "val") if config.val else ("train",))
     train = split_of(data, "train")
     val = split_of(data, "val") if "val" in data.splits else None
@@ -190,6 +193,25 @@ def _like_before(setup: DeviceSetup, checkpoint: Mapping[str, Any]) -> tuple[Dev
         if before != version:
             lines.append(f"{name}: the run had version {before}, here is {version}: bits may differ")
     return setup, tuple(lines)
+
+
+def _with_fitting_workers(setup: DeviceSetup, config: Config) -> tuple[DeviceSetup, tuple[str, ...]]:
+    """As many workers as the shared memory has room for, in which they hand over their batches.
+
+    Raises:
+        ConfigError: If more were typed: a bus error would end them, which nothing can catch.
+    """
+    assert config.imgsz is not None
+    room, batch_bytes = shm_free(), config.batch * 3 * config.imgsz**2
+    is_pinned = setup.device.type == "cuda"  # then batches leave the shared memory at once
+    held = 0 if is_pinned else max(config.batch, config.nbs) * 3 * config.imgsz**2
+    fitting = fitting_workers(setup.workers, batch_bytes=batch_bytes, shm_bytes=room, held_bytes=held)
+    if fitting >= setup.workers or room is None:
+        return setup, ()
+    message = lowered_workers_message(setup.workers, fitting, batch_bytes=batch_bytes, shm_bytes=room)
+    if config.is_typed("workers") and config.workers != "auto":
+        raise ConfigError(message)
+    return replace(setup, workers=fitting), (message,)
 
 
 def _with_decisions(config: Config, task: Task, recipe: Recipe) -> Config:

@@ -16,6 +16,7 @@ from visiontrain.data.formats import read_data_set
 from visiontrain.data.transforms.letterbox import Letterbox
 from visiontrain.data.transforms.train import AugmentSettings, TrainTransform
 from visiontrain.decode import decode_detections
+from visiontrain.errors import ConfigError
 from visiontrain.loggers.tables import metrics_table
 from visiontrain.losses.detection import DetectionCriterion
 from visiontrain.metrics.detection import DetectionEvaluator
@@ -35,8 +36,15 @@ def _read(config: Config, splits: Sequence[str]) -> DataSet:
     assert config.data is not None, "the bundled data set is chosen before a task reads"
     data = read_data_set(Path(config.data), splits=splits, data_format=config.data_format)
     if config.single_cls:
+        if config.flip_swap is not None:
+            raise ConfigError("flip_swap: has no effect with single_cls=True, which leaves one class; leave one out")
         data = replace(
             data, names=("object",), splits={name: _as_one_class(split) for name, split in data.splits.items()}
+        )
+    unknown = [index for index in config.flip_swap or () if index >= len(data.names)]
+    if unknown:
+        raise ConfigError(
+            f"flip_swap: holds {unknown[0]}, and the last of the {len(data.names)} classes is {len(data.names) - 1}"
         )
     return data
 
@@ -50,6 +58,14 @@ def _train_transform(config: Config) -> Transform:
     settings = AugmentSettings(
         imgsz=config.imgsz,
         mosaic=config.mosaic,
+        mosaic9=config.mosaic9,
+        copy_paste=config.copy_paste,
+        crop=config.crop,
+        gray=config.gray,
+        blur=config.blur,
+        clahe=config.clahe,
+        jpeg=config.jpeg,
+        flip_swap=_pairs(config.flip_swap),
         mosaic_until_epoch=max(0, config.epochs - config.close_mosaic),
         mixup=config.mixup,
         degrees=config.degrees,
@@ -64,6 +80,21 @@ def _train_transform(config: Config) -> Transform:
         hsv_v=config.hsv_v,
     )
     return TrainTransform(settings, config.seed)
+
+
+def _pairs(indices: tuple[int, ...] | None) -> tuple[tuple[int, int], ...]:
+    """Indices two by two.
+
+    Raises:
+        ConfigError: If one is left over.
+    """
+    if indices is None:
+        return ()
+    if len(indices) % 2:
+        raise ConfigError(
+            f"flip_swap = {','.join(map(str, indices))}: holds {len(indices)} indices; they are pairs, such as 0,1"
+        )
+    return tuple(zip(indices[::2], indices[1::2], strict=True))
 
 
 def _letterbox(config: Config, network: Network) -> Letterbox:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 
 import numpy as np
@@ -8,6 +9,7 @@ import yaml
 from PIL import Image
 
 from visiontrain.data.formats import read_data_set
+from visiontrain.data.formats.yolo_labels import LabelReader
 from visiontrain.errors import ConfigError, DataError
 
 ROW = "0 .5 .5 .2 .2\n"
@@ -259,3 +261,27 @@ def test_the_same_yaml_means_the_same_after_the_folder_was_moved(tiny_yolo, tmp_
     assert yaml.safe_load(path.read_text())["path"] == "."
     shutil.move(path.parent, tmp_path / "moved")
     assert len(read_data_set(tmp_path / "moved").splits["train"]) == 3
+
+
+def test_label_files_are_not_read_again_while_none_of_them_changes(tiny_yolo, monkeypatch):
+    data = tiny_yolo(4)
+    for path in data.parent.rglob("*.*"):
+        os.utime(path, (1_000_000_000, 1_000_000_000))  # a file that changed just now is not trusted
+    first = read_data_set(data)
+    monkeypatch.setattr(LabelReader, "read", lambda self, path: pytest.fail(f"{path} was read again"))
+    again = read_data_set(data)
+    for split, records in first.splits.items():
+        assert [record.path for record in again.splits[split]] == [record.path for record in records]
+        assert np.array_equal(again.splits[split].boxes, records.boxes)
+        assert np.array_equal(again.splits[split].classes, records.classes)
+    assert again.messages == first.messages
+
+
+def test_a_label_file_that_changes_is_read_again(tiny_yolo):
+    data = tiny_yolo(4)
+    for path in data.parent.rglob("*.*"):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    assert len(read_data_set(data).splits["train"].boxes) == 4
+    label = data.parent / "labels" / "train" / "000.txt"
+    label.write_text("", encoding="utf-8")
+    assert len(read_data_set(data).splits["train"].boxes) == 3

@@ -21,6 +21,7 @@ from visiontrain.data.formats.description import (
 )
 from visiontrain.data.formats.files import SHOWN, Remarks, find_images, folder_listing, read_sizes
 from visiontrain.data.formats.yolo_labels import LabelFinder, LabelReader
+from visiontrain.data.label_cache import cached_records
 from visiontrain.errors import DataError
 from visiontrain.sample import DataSet, Record, Records
 
@@ -91,21 +92,35 @@ def _read_split(
     twice = len(paths) - len(set(paths))
     if twice:
         messages.append(f"{split}: {twice} images are listed more than once; each is used as often as it is listed")
-    finder, reader = LabelFinder(paths), LabelReader(len(names), remarks)
+    finder = LabelFinder(paths)
     finder.check(split, messages)
-    records: list[Record] = []
-    sizes = read_sizes(paths, remarks)
-    for path, size in zip(paths, sizes, strict=True):
-        if size is None:
-            continue
-        label_path = finder.find(path)
-        boxes, classes = reader.read(label_path) if label_path else reader.nothing()
-        records.append(Record(path, *size, boxes, classes))
-    reader.check(split)
-    messages.extend(remarks.lines(split))
+    labels = [finder.find(path) for path in paths]
+    records, lines = cached_records(
+        paths,
+        labels,
+        lambda: _read_labels(split, paths, labels, len(names)),
+        key_parts=["yolo", *names],
+        slot=f"yolo {entries[0][0]} {split}",
+    )
+    messages.extend([*remarks.lines(split), *lines])
     if not records:
         raise DataError(f"{split}: none of the {len(paths)} images can be read; the first is {paths[0]}")
     return Records(records)
+
+
+def _read_labels(
+    split: str, paths: list[Path], labels: list[Path | None], num_classes: int
+) -> tuple[list[Record], list[str]]:
+    """The records of the images that can be read, and what there is to say of them."""
+    remarks = Remarks()
+    reader = LabelReader(num_classes, remarks)
+    records: list[Record] = []
+    for path, label_path, size in zip(paths, labels, read_sizes(paths, remarks), strict=True):
+        if size is not None:
+            boxes, classes = reader.read(label_path) if label_path else reader.nothing()
+            records.append(Record(path, *size, boxes, classes))
+    reader.check(split)
+    return records, remarks.lines(split)
 
 
 def _images_of(what: str, entry: Path, root: Path, remarks: Remarks) -> list[Path]:
