@@ -278,7 +278,7 @@ class Config:
         None,
         least=0,
         most=_COUNT,
-        help="the classes that a flip left to right exchanges, in pairs of indices: 0,1,4,5 swaps 0 with 1 and 4 with 5",
+        help="the classes that a flip left to right exchanges, in pairs of indices: 0,1,4,5 swaps 0 with 1, 4 with 5",
     )
     cutmix: float = _augment(0.0, least=0, most=1, available=False, help="the probability that a patch is swapped")
     erasing: float = _augment(0.4, least=0, below=1, available=False, help="the probability that a patch is erased")
