@@ -15,7 +15,8 @@ import pytest
 from PIL import Image
 
 from visiontrain.data import cache as cache_module
-from visiontrain.data.cache import ImageCache, open_image_cache, read_reduced
+from visiontrain.data.cache import ImageCache, open_image_cache
+from visiontrain.data.images import read_reduced
 from visiontrain.errors import ConfigError
 from visiontrain.sample import Record, Records
 

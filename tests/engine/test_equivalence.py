@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -22,7 +21,6 @@ from visiontrain.engine.equivalence import (
     windowed_gradient_with_means,
 )
 from visiontrain.engine.precision import choose_precision
-from visiontrain.engine.window import GradientWindow
 from visiontrain.losses.sums import LossSum
 from visiontrain.sample import Batch
 
@@ -296,41 +294,6 @@ def test_error_cosine_and_ratio_of_two_gradients(gradient, reference, error, cos
         assert numbers.cosine == pytest.approx(cosine)
         assert numbers.norm_ratio == pytest.approx(ratio)
     assert found.groups["biases"].rel_error == 0
-
-
-def _scale_nothing(monkeypatch):
-    monkeypatch.setattr(GradientWindow, "_scale", lambda self, params, world: None)
-
-
-def _clamp_each_micro_batch(monkeypatch):
-    add = GradientWindow.add
-
-    def clamped(self, losses, *, num_images=0):
-        add(self, replace(losses, normalizer=losses.normalizer.clamp(min=1)), num_images=num_images)
-
-    monkeypatch.setattr(GradientWindow, "add", clamped)
-
-
-def _leave_one_out(monkeypatch):
-    add = GradientWindow.add
-    opened = set()
-
-    def forgetful(self, losses, *, num_images=0):
-        add(self, losses, num_images=num_images)
-        if self not in opened:  # the first of the window
-            opened.add(self)
-            self.optimizer.zero_grad()
-
-    monkeypatch.setattr(GradientWindow, "add", forgetful)
-
-
-@pytest.mark.parametrize("plant", [_scale_nothing, _clamp_each_micro_batch, _leave_one_out])
-def test_a_fault_in_the_window_is_found(monkeypatch, plant):
-    assert equivalence_of(Toy()).passed
-    plant(monkeypatch)
-    found = equivalence_of(Toy())
-    assert not found.passed
-    assert found.single_images.rel_error > 1e-3
 
 
 def test_a_branch_that_has_no_target_in_a_micro_batch_is_a_constant_there():

@@ -32,7 +32,7 @@ import PIL
 from numpy.typing import NDArray
 
 from visiontrain.data.cache_files import FOLDER_VARIABLE, cache_folder, digest_of, made_whole, stamp_of
-from visiontrain.data.images import MAX_PIXELS, fit_size, read_image, reduce_image
+from visiontrain.data.images import MAX_PIXELS, fit_size, read_reduced
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.sample import Records
 
@@ -47,15 +47,6 @@ Where = Literal["ram", "disk"]
 Progress = Callable[[int, int], None]
 """Called with the images done and the images in all."""
 Bytes = NDArray[np.uint8]
-
-
-def read_reduced(path: Path | str, imgsz: int, *, max_pixels: int = MAX_PIXELS) -> Bytes:
-    """(H, W, 3) uint8 RGB, upright, long side at most `imgsz`: an image as training sees it.
-
-    Raises:
-        DataError: If the image cannot be read or has more than `max_pixels`.
-    """
-    return reduce_image(read_image(path, reduce_to=imgsz, max_pixels=max_pixels), imgsz)
 
 
 class ImageCache:

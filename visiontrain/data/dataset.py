@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from visiontrain.data.cache import ImageCache, read_reduced
-from visiontrain.data.images import MAX_PIXELS, read_image
+from visiontrain.data.cache import ImageCache
+from visiontrain.data.images import MAX_PIXELS, read_image, read_reduced
 from visiontrain.data.sampler import partners_of
 from visiontrain.errors import DataError
 from visiontrain.protocols import Transform

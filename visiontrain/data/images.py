@@ -108,6 +108,15 @@ def reduce_image(image: NDArray[np.uint8], long_side: int) -> NDArray[np.uint8]:
     return np.asarray(cv2.resize(image, (new_width, new_height), interpolation=cv2.INTER_AREA), np.uint8)
 
 
+def read_reduced(path: Path | str, imgsz: int, *, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
+    """(H, W, 3) uint8 RGB, upright, long side at most `imgsz`: an image as training sees it.
+
+    Raises:
+        DataError: If the image cannot be read or has more than `max_pixels`.
+    """
+    return reduce_image(read_image(path, reduce_to=imgsz, max_pixels=max_pixels), imgsz)
+
+
 def fit_size(height: int, width: int, long_side: int) -> tuple[int, int]:
     """Height and width in the same proportion, to whole pixels, with the given long side."""
     ratio = long_side / max(height, width)

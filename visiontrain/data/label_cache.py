@@ -30,7 +30,12 @@ _DAMAGE = (OSError, EOFError, KeyError, ValueError, NotImplementedError, zipfile
 
 
 def cached(
-    key_parts: Iterable[object], compute: Callable[[], Arrays], *, slot: str, folder: Path | None = None
+    key_parts: Iterable[object],
+    compute: Callable[[], Arrays],
+    *,
+    slot: str,
+    folder: Path | None = None,
+    is_kept: Callable[[Arrays], bool] = lambda arrays: True,
 ) -> Arrays:
     """The arrays that `compute` makes, from the cache where all that they depend on is as it was.
 
@@ -41,13 +46,15 @@ def cached(
             nothing is kept.
         slot: Names the file: the same for the same split of the same data set, so that a change replaces it.
         folder: Where caches lie; by default `cache_folder()`.
+        is_kept: Whether what was computed is worth keeping.
     """
     path, key = _path_of(slot, folder), _key_of(key_parts)
-    kept = _load(path, key)
-    if kept is None:
-        kept = compute()
-        _save(path, key, kept)
-    return kept
+    arrays = _load(path, key)
+    if arrays is None:
+        arrays = compute()
+        if is_kept(arrays):
+            _save(path, key, arrays)
+    return arrays
 
 
 def cached_records(
@@ -70,15 +77,20 @@ def cached_records(
         slot: As for `cached`.
         folder: As for `cached`.
     """
-    path = _path_of(slot, folder)
-    key = _key_of([*key_parts, "images", *file_keys(images), "labels", *file_keys(labels)])
-    kept = _load(path, key)
-    if kept is not None:
-        return _unpack(kept, images)
-    records, messages = read()
-    if len(records) == len(images):
-        _save(path, key, _pack(records, messages))
-    return records, messages
+    fresh: list[tuple[list[Record], list[str]]] = []
+
+    def compute() -> Arrays:
+        fresh.append(read())
+        return _pack(*fresh[0])
+
+    arrays = cached(
+        [*key_parts, "images", *file_keys(images), "labels", *file_keys(labels)],
+        compute,
+        slot=slot,
+        folder=folder,
+        is_kept=lambda arrays: len(arrays["sizes"]) == len(images),
+    )
+    return fresh[0] if fresh else _unpack(arrays, images)
 
 
 def file_keys(paths: Iterable[Path | None]) -> Iterator[str]:

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.swa_utils import update_bn
 
 from visiontrain.engine.branches import as_branches, note_owners_
 from visiontrain.engine.optimizer import parameter_groups
 from visiontrain.engine.precision import Precision, choose_precision
+from visiontrain.engine.running_statistics import estimate_running_statistics_
 from visiontrain.engine.window import GradientWindow
 from visiontrain.losses.sums import LossSum
 from visiontrain.models.norm import has_running_statistics
@@ -139,7 +139,7 @@ def settings_of(
     live = deepcopy(network).train()
     frozen = deepcopy(network)
     if not is_trained and has_running_statistics(frozen):
-        update_bn([batch.images for batch in micro_batches if len(batch)], frozen, device)
+        estimate_running_statistics_(frozen, micro_batches, choose_precision("False", device), device)
     frozen.eval()
     exact_device = torch.device("cpu") if device.type == "mps" else device
     # Plain memory order: no library has fast convolutions of float64 for channels last.

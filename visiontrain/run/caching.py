@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, cast
 
 import torch
+from rich.console import Console
+from rich.progress import Progress
 
 from visiontrain.data.cache import ImageCache, open_image_cache
 from visiontrain.engine.device import available_cores, free_memory
@@ -27,20 +28,17 @@ def open_cache(session: Session) -> Iterator[ImageCache | None]:
         return
     assert config.imgsz is not None
     where = "ram" if config.cache is True else cast(Literal["ram", "disk"], config.cache)
-    cache = open_image_cache(
-        session.train,
-        where,
-        imgsz=config.imgsz,
-        free_memory=free_memory(torch.device("cpu")),
-        threads=available_cores(),
-        progress=_progress if sys.stderr.isatty() and not config.quiet else None,
-    )
+    with Progress(console=Console(stderr=True), transient=True, disable=config.quiet) as bar:
+        task = bar.add_task("caching images", total=None)
+        cache = open_image_cache(
+            session.train,
+            where,
+            imgsz=config.imgsz,
+            free_memory=free_memory(torch.device("cpu")),
+            threads=available_cores(),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
     try:
         yield cache
     finally:
         cache.close()
-
-
-def _progress(done: int, total: int) -> None:
-    if done == total or done % 100 == 0:
-        print(f"\rcaching images: {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
-Image = NDArray[np.uint8]
+from visiontrain.data.transforms.geometry import Image
 
 BLUR_SIGMAS = (0.5, 2.0)
 """Pixels."""
