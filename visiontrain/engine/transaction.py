@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 
+from visiontrain.engine.loss_scale import loss_scale_of
 from visiontrain.engine.precision import Precision
 from visiontrain.engine.window import GradientWindow, WindowReport
 from visiontrain.errors import ConfigError
@@ -96,7 +97,7 @@ class Transaction:
 
     def _overrule(self, is_overruled: bool) -> None:
         self._precision.is_overruled = is_overruled
-        self.gradients.scaler = self._precision.scaler
+        self.gradients.loss_scale = loss_scale_of(self._precision.scaler)
 
     def _run_in_memory(self, window: ReplayableWindow, step: Step) -> WindowReport:
         """Apply `step` to the window; where memory runs out drop what was added, halve the micro-batch, begin again."""

@@ -25,6 +25,7 @@ from torch.optim import LBFGS, Optimizer
 
 from visiontrain.engine.branches import BranchSums, Share, as_branches, note_owners_
 from visiontrain.engine.forward_state import ForwardState
+from visiontrain.engine.loss_scale import LossScale, loss_scale_of
 from visiontrain.engine.noise import NoiseScale
 from visiontrain.losses.sums import LossSum
 
@@ -83,7 +84,7 @@ class GradientWindow:
         _check_arguments(optimizer, model, scaler, clip)
         self.optimizer = optimizer
         self.model = model
-        self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self.loss_scale: LossScale = loss_scale_of(scaler)
         self.clip = clip
         self.gain = gain
         self.noise = noise
@@ -91,7 +92,6 @@ class GradientWindow:
         """Whether the optimizer's own step has begun: from then on the window cannot be rolled back."""
         self._owners: dict[Tensor, str] = {}  # parameter → its branch, where there are several
         # The open window:
-        self._is_unscaled = False
         self._sums = BranchSums()
         self._reference: float | None = None
         self._planned_images: int | None = None
@@ -131,15 +131,13 @@ class GradientWindow:
         if not self._is_open:
             self.open()
         self._is_inside, self._is_last = True, last
-        is_ddp = isinstance(self.model, DistributedDataParallel)
+        is_ddp, is_done = isinstance(self.model, DistributedDataParallel), False
         try:
             with self.model.no_sync() if is_ddp and not last else nullcontext():  # type: ignore[operator]
                 yield
-        except BaseException:
-            self._is_broken = True
-            raise
+            is_done = True
         finally:
-            self._is_inside = False
+            self._is_inside, self._is_broken = False, not is_done  # whatever ended it, an interrupt too
 
     def add(self, losses: LossSum | Sequence[LossSum], *, num_images: int = 0) -> None:
         """Run backward on a micro-batch's loss and add its sums to the window.
@@ -167,7 +165,7 @@ class GradientWindow:
             note_owners_(self._owners, branches)
         total = torch.stack([branch.total for branch in branches]).sum() / self._reference
         if total.requires_grad:  # not where it is a constant, as nothing in the micro-batch counts
-            (self.scaler.scale(total) if self.scaler is not None else total).backward()
+            self.loss_scale.scale(total).backward()
         if self.noise is not None and not self._sums and not self._is_last:
             self.noise.note_part(
                 self._params(), {branch.name: branch.normalizer.detach() for branch in branches}, num_images
@@ -195,9 +193,8 @@ class GradientWindow:
             )
         world = self._sums.reduce()
         params = self._params()
-        if self.scaler is not None and params:
-            self.scaler.unscale_(self.optimizer)
-            self._is_unscaled = True
+        if params:
+            self.loss_scale.unscale_(self.optimizer)
         self._scale(params, world)
         norm = torch.nn.utils.clip_grad_norm_(params, math.inf if self.clip is None else self.clip)
         report = self._report(norm)
@@ -208,10 +205,11 @@ class GradientWindow:
                 "require a gradient, and run the forward pass with gradients enabled"
             )
         if report.applied:
-            self._apply()
-        self._update_scale(report)
-        if not report.applied:
+            self.is_applying = True
+            self.loss_scale.step(self.optimizer)
+        else:
             self._before.restore()
+        self.loss_scale.close(may_change=report.applied or report.is_calibration)
         if self.noise is not None:
             self.noise.keep(report.num_images) if report.applied else self.noise.drop()
         self._drop_gradients()
@@ -221,8 +219,7 @@ class GradientWindow:
     def rollback(self) -> None:
         """Drop the open window: no gradient, running statistic or random number of it remains."""
         assert not self.is_applying, "the optimizer's step has begun: its weights cannot be brought back"
-        if self.scaler is not None and self._is_unscaled:
-            self.scaler.update(self.scaler.get_scale())  # the same scale; else unscale_ would refuse the replay
+        self.loss_scale.close(may_change=False)
         self._before.restore()
         if self.noise is not None:
             self.noise.drop()
@@ -264,8 +261,8 @@ class GradientWindow:
                 torch._foreach_mul_(grads, factor.to(dtype))
             if self.noise is not None:
                 # What was kept is this process's own, not a mean over processes, and may be scaled for half precision.
-                kept_in = 1.0 if self.scaler is None else self.scaler.get_scale()
-                self.noise.compare(name, owned, factor=factor / (world * kept_in), divisor=divisor)
+                kept_in = world * (self.loss_scale.value or 1.0)
+                self.noise.compare(name, owned, factor=factor / kept_in, divisor=divisor)
 
     def _owned_by(self, name: str, params: list[Tensor]) -> list[Tensor]:
         orphan = next((param for param in params if param not in self._owners), None)
@@ -295,11 +292,10 @@ class GradientWindow:
             reason = "a running statistic of BatchNorm is not finite"
         elif not targets:
             reason = "the window holds nothing that counts: its normalizer is 0"
-        elif not finite_gradient and self.scaler is not None:
-            reason = f"the gradient overflowed at a loss scale of {self.scaler.get_scale():g}"
-            is_calibration = True
         elif not finite_gradient:
-            reason = "the gradient is not finite"
+            scale = self.loss_scale.value
+            is_calibration = scale is not None
+            reason = f"the gradient overflowed at a loss scale of {scale:g}" if scale else "the gradient is not finite"
         return WindowReport(
             applied=not reason,
             num_images=round(num_images),
@@ -311,21 +307,6 @@ class GradientWindow:
             is_forward_finite=finite_loss and finite_statistics,
         )
 
-    def _apply(self) -> None:
-        self.is_applying = True
-        if self.scaler is not None:
-            self.scaler.step(self.optimizer)
-        else:
-            self.optimizer.step()
-
-    def _update_scale(self, report: WindowReport) -> None:
-        if self.scaler is None or not self._is_unscaled:
-            return
-        if report.applied or report.is_calibration:
-            self.scaler.update()
-        else:  # no scale would have helped
-            self.scaler.update(self.scaler.get_scale())
-
     def _close_empty(self) -> WindowReport:
         reason = "nothing was added to the window"
         if self._planned_images:
@@ -335,7 +316,7 @@ class GradientWindow:
         return WindowReport(False, 0, {}, nothing.double(), nothing, reason)
 
     def _reset(self) -> None:
-        self.is_applying = self._is_unscaled = self._is_last = self._has_exchanged = False
+        self.is_applying = self._is_last = self._has_exchanged = False
         self._is_open = self._is_broken = False
         self._sums = BranchSums()
         self._reference = None
