@@ -6,7 +6,7 @@ Letters: B images of a batch, N boxes of an image, H × W pixels of the network'
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
@@ -80,6 +80,8 @@ class DataSet:
     """`train`, and where they exist `val` and `test`."""
     messages: tuple[str, ...] = ()
     """What was dropped, clipped or guessed, one line each, with file and line number."""
+    unreadable: Mapping[str, int] = field(default_factory=dict)
+    """Images of each split that were left out because they cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,22 @@ class SampleKey:
     """Which record of the split."""
     occurrence: int = 0
     """How often the image came before in this epoch (not 0 only where sampling repeats images)."""
+
+
+@dataclass(frozen=True)
+class DroppedBoxes:
+    """How many boxes of the images that make up a sample are not in it, by cause. They add up."""
+
+    outside: int = 0
+    too_small: int = 0
+    too_little_left: int = 0
+    too_long: int = 0
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} {cause.replace('_', ' ')}" for cause, count in asdict(self).items())
+
+    def __add__(self, other: DroppedBoxes) -> DroppedBoxes:
+        return DroppedBoxes(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -111,6 +129,7 @@ class Sample:
     """Height and width of the upright source image, pixels."""
     matrix: NDArray[np.float32] = field(default_factory=lambda: np.eye(3, dtype=np.float32))
     """(3, 3): pixels of the source image → pixels of `image`; of the first tile where several were composed."""
+    dropped: DroppedBoxes = DroppedBoxes()
 
 
 @dataclass(frozen=True)
@@ -131,6 +150,8 @@ class Batch:
     """Whether its window closes behind it."""
     unreadable: tuple[str, ...] = ()
     """Images that could not be read: they keep their place in the plan with weight zero."""
+    dropped: DroppedBoxes = DroppedBoxes()
+    """Of all its samples."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -165,6 +186,7 @@ class Batch:
                 matrices=self.matrices[start : start + size],
                 is_last=self.is_last and start == starts[-1],
                 unreadable=self.unreadable if start == 0 else (),
+                dropped=self.dropped if start == 0 else DroppedBoxes(),
             )
             for start, size in zip(starts, sizes, strict=True)
         ]

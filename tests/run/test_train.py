@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -65,6 +66,16 @@ def test_the_log_shows_exactly_the_plan(run_training):
     assert sizes == list(plan.window_sizes)
     assert written["updates"] == plan.num_updates == result.updates
     assert float(rows[-1]["lr/weight"]) == pytest.approx(written["lr"][-1]["lr"])
+
+
+def test_the_log_counts_the_boxes_that_augmentation_lost(run_training):
+    log = (run_training(close_mosaic=0).save_dir / "train.log").read_text(encoding="utf-8")
+    counted = (
+        r"boxes lost to augmentation in epoch (\d): (\d+) outside, \d+ too small, \d+ too little left, \d+ too long"
+    )
+    lines = re.findall(counted, log)
+    assert [epoch for epoch, _ in lines] == ["1", "2"]
+    assert all(int(outside) > 0 for _, outside in lines)  # mosaics of four are cut
 
 
 def test_the_log_names_the_windows_that_were_trained_on(run_training):
@@ -174,6 +185,15 @@ def test_a_run_with_too_many_unreadable_images_stops_and_names_them(run_training
     with pytest.raises(DataError, match="1 of 8 training images cannot be read, more than 1%"):
         run_training(data=str(data), plots=False)
     assert "003.png: cannot be read" in capsys.readouterr().out
+
+
+def test_images_that_are_cut_short_stop_a_run_before_it_begins(run_training, tiny_yolo, tmp_path):
+    data = tiny_yolo(8)
+    broken = data.parent / "images" / "train" / "003.png"
+    broken.write_bytes(broken.read_bytes()[:200])
+    with pytest.raises(DataError, match=r"1 of 8 training images cannot be read, more than 1%; mend .*003\.png"):
+        run_training(data=str(data), plots=False)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_single_value_for_batch_norm_is_refused(run_training, tmp_path):

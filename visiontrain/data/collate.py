@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from visiontrain.data.dataset import UnreadableImage
-from visiontrain.sample import Batch, Sample
+from visiontrain.sample import Batch, DroppedBoxes, Sample
 
 
 def collate_detection(samples: Sequence[Sample | UnreadableImage]) -> Batch:
@@ -35,5 +35,6 @@ def collate_detection(samples: Sequence[Sample | UnreadableImage]) -> Batch:
         indices=tuple(sample.index for sample in readable),
         original_sizes=tuple(sample.original_size for sample in readable),
         matrices=torch.from_numpy(matrices),
+        dropped=sum((sample.dropped for sample in readable), DroppedBoxes()),
         unreadable=tuple(sample.path for sample in samples if isinstance(sample, UnreadableImage)),
     )

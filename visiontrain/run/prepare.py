@@ -31,6 +31,8 @@ from visiontrain.sample import DataSet, Records
 from visiontrain.tasks import TASKS
 
 WEIGHTS_SUFFIXES = (".pt", ".pth")
+MOST_UNREADABLE = 0.01
+"""Share of the training images that may be unreadable."""
 CLASSES_OF_A_FRESH_NETWORK = 80  # COCO's, by which networks are compared
 
 
@@ -62,6 +64,10 @@ def read_data(config: Config, task: Task, splits: Sequence[str]) -> DataSet:
     """
     data = _with_val(config, task, splits) if config.val_fraction and "val" in splits else task.read(config, splits)
     train = data.splits.get("train")
+    if train is not None:
+        out = data.unreadable.get("train", 0)
+        named = " ".join(line for line in data.messages if line.startswith("train: ") and "cannot be read" in line)
+        check_readable(config.data, out, len(train) + out, remedy=f"mend them, or take them out ({named})")
     if train is not None and config.fraction < 1:
         count = max(1, round(len(train) * config.fraction))
         data = replace(data, splits={**data.splits, "train": draw_records(train, count, config.seed)})
@@ -96,6 +102,15 @@ def split_of(data: DataSet, split: str) -> Records:
     if not len(records):
         raise DataError(f"{data.source}: the {split!r} split holds no image; check the folder that it names")
     return records
+
+
+def check_readable(source: Path | str | None, num_unreadable: int, num_images: int, *, remedy: str) -> None:
+    """Raises DataError if more than a hundredth of the training images cannot be read."""
+    if num_unreadable > MOST_UNREADABLE * num_images:
+        raise DataError(
+            f"{source}: {num_unreadable} of {num_images} training images cannot be read, more than "
+            f"{MOST_UNREADABLE:.0%}; {remedy}"
+        )
 
 
 def draw_records(records: Records, count: int, seed: int) -> Records:

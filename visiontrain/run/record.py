@@ -15,18 +15,17 @@ from visiontrain.engine.fit import EpochEnd, RunState, TimedWindow
 from visiontrain.engine.noise import advice
 from visiontrain.engine.schedule import Rates
 from visiontrain.engine.window import WindowReport
-from visiontrain.errors import DataError
 from visiontrain.loggers import LOGGERS, LogTarget
 from visiontrain.loggers.csv import CsvLogger
 from visiontrain.protocols import Logger
 from visiontrain.run.parts import Parts, checkpoint_of
+from visiontrain.run.prepare import check_readable
 from visiontrain.run.session import Session
+from visiontrain.sample import DroppedBoxes
 
 CALIBRATION = "such windows only find the scale: they are counted as calibration_windows, and no image is at fault"
 LOGGER_NAMES = ("console", "csv", "file")
 SECONDS_BETWEEN_WINDOW_LOGS = 0.1
-MOST_UNREADABLE = 0.01
-"""Share of the training images that may turn out unreadable before training stops."""
 
 
 class Recorder:
@@ -39,6 +38,7 @@ class Recorder:
         self._folder = folder
         self._loggers = loggers
         self._last_window_log = -math.inf
+        self._dropped = DroppedBoxes()  # since the last epoch ended
         self._sizes: list[int] = []  # images of each window since the last epoch ended
 
     @property
@@ -69,16 +69,14 @@ class Recorder:
                 if path not in self.unreadable:
                     self.unreadable.add(path)
                     self.warn(f"{path}: cannot be read; it is left out of its window")
-            if len(self.unreadable) > MOST_UNREADABLE * num_images:
-                raise DataError(
-                    f"{data}: {len(self.unreadable)} of {num_images} training images cannot be read, more than "
-                    f"{MOST_UNREADABLE:.0%}; mend them (train.log names them) and resume"
-                )
+            check_readable(data, len(self.unreadable), num_images, remedy="mend them (train.log names them) and resume")
 
     def window(self, window: TimedWindow, report: WindowReport, state: RunState, rates: Rates) -> None:
         """Tell what became of a window; progress at most ten times a second, as it waits for the device."""
         planned = window.planned
         self._sizes.append(report.num_images)
+        for batch in window:
+            self._dropped += batch.dropped
         if report.is_calibration:
             if state.calibrations == 1:
                 self.warn(f"window {planned.number} was left out: {report.reason}; {CALIBRATION}")
@@ -113,6 +111,9 @@ class Recorder:
             self.warn(f"epoch {end.state.epoch}: {', '.join(diverged)} not finite: the run has diverged; lower lr0")
         self.log("windows", {"epoch": end.state.epoch, "images": tuple(self._sizes)})
         self._sizes.clear()
+        if self._dropped != DroppedBoxes():
+            self.log("note", {"text": f"boxes lost to augmentation in epoch {end.state.epoch}: {self._dropped}"})
+        self._dropped = DroppedBoxes()
         if parts.noise is not None:
             sentence = advice(parts.noise.estimate(), self._session.config.nbs)
             self.log("note", {"text": f"epoch {end.state.epoch}: {sentence}"})

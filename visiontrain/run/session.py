@@ -82,7 +82,7 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
     """
     _check_not_a_worker()
     config = _with_absolute_paths(config)
-    is_amp_typed = config.is_typed("amp")
+    was_amp_typed = config.is_typed("amp")  # before the run that goes on adds what was typed for it
     checkpoint: Mapping[str, Any] | None = None
     changes: tuple[str, ...] = ()
     folder: Path | None = None
@@ -95,27 +95,17 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
     config = with_bundled_data(config, task)
     if config.imgsz is None:
         config = config.decide(imgsz=task.default_imgsz)
-    setup = device_of(config)
-    precision = choose_precision(str(config.amp), setup.device)
     if checkpoint is not None:
-        setup, differences = _like_before(setup, checkpoint)
-        changes += differences
-        precision.is_overruled = bool(checkpoint.get("fp32_took_over")) and not is_amp_typed
-    setup, lowered = _with_fitting_workers(setup, config)
-    changes += lowered
+        trained = LoadedModel(_rebuilt(task, checkpoint), tuple(checkpoint["names"]), {})
+    setup, precision, differences = _hardware(config, checkpoint, may_overrule=not was_amp_typed)
     data = read_data(config, task, ("train", "val") if config.val else ("train",))
     train = split_of(data, "train")
     val = split_of(data, "val") if "val" in data.splits else None
-    if checkpoint is not None:
-        trained = LoadedModel(_rebuilt(task, checkpoint), tuple(checkpoint["names"]), {})
-    if trained is not None and trained.names != data.names:
-        raise ConfigError(
-            f"data: its classes are {', '.join(data.names)}; those of the weights are {', '.join(trained.names)}: "
-            "they must be the same, in the same order"
-        )
-    if trained is not None:
-        _check_same_structure(config, trained.network)
-    network = trained.network if trained is not None else fresh_network(config, task, data.names)
+    if trained is None:
+        network = fresh_network(config, task, data.names)
+    else:
+        _check_fits(trained, data, config)
+        network = trained.network
     check_image_size(config, network)
     config = set_up_normalization_(network, config)
     network.checkpoint_activations = config.checkpoint_activations
@@ -139,13 +129,31 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
         state,
         checkpoint,
         folder,
-        changes + messages,
+        changes + differences + messages,
     )
 
 
-def _check_same_structure(config: Config, network: Network) -> None:
-    """Raises ConfigError where the normalization that was typed would need other weights."""
-    stored = network.description.get("norm", "batch")
+def _hardware(
+    config: Config, checkpoint: Mapping[str, Any] | None, *, may_overrule: bool
+) -> tuple[DeviceSetup, Precision, tuple[str, ...]]:
+    """What the run computes on and in which precision, as before where it goes on; and the differences in words."""
+    setup, lines = device_of(config), ()
+    precision = choose_precision(str(config.amp), setup.device)
+    if checkpoint is not None:
+        setup, lines = _like_before(setup, checkpoint)
+        precision.is_overruled = may_overrule and bool(checkpoint.get("fp32_took_over"))
+    setup, lowered = _with_fitting_workers(setup, config)
+    return setup, precision, lines + lowered
+
+
+def _check_fits(trained: LoadedModel, data: DataSet, config: Config) -> None:
+    """Raises ConfigError where weights are of other classes than the data, or of another network than was typed."""
+    if trained.names != data.names:
+        raise ConfigError(
+            f"data: its classes are {', '.join(data.names)}; those of the weights are {', '.join(trained.names)}: "
+            "they must be the same, in the same order"
+        )
+    stored = trained.network.description.get("norm", "batch")
     if config.is_typed("norm") and (config.norm == "group") != (stored == "group"):
         raise ConfigError(
             f"norm = {config.norm}: the weights are those of a network with norm = {stored}; leave norm out"

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from visiontrain.data.transforms.keep import DroppedBoxes, Fate, count_dropped, fate_of_boxes
+from visiontrain.data.transforms.keep import Fate, count_dropped, fate_of_boxes
+from visiontrain.sample import DroppedBoxes
 
 
 @pytest.mark.parametrize(

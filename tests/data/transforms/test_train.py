@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
 
 from visiontrain.boxes import warp_boxes
 from visiontrain.data.sampler import epoch_permutation
-from visiontrain.data.transforms.keep import DroppedBoxes
 from visiontrain.data.transforms.train import AugmentSettings, TrainTransform, swap_classes
 from visiontrain.errors import ConfigError, DataError
-from visiontrain.sample import SampleKey
+from visiontrain.sample import DroppedBoxes, SampleKey
 
 PLAIN = AugmentSettings(
     imgsz=128, mosaic_until_epoch=10, mosaic=0, translate=0, scale=0, fliplr=0, hsv_h=0, hsv_s=0, hsv_v=0
@@ -143,11 +142,11 @@ def test_a_cropped_image_keeps_its_box_around_its_pixels_and_shows_nothing_beyon
     transform = TrainTransform(replace(PLAIN, mosaic_until_epoch=100, crop=1, **change), 0)
     matrices = set()
     for epoch in range(40):
-        sample, dropped = transform.sample_and_dropped(SampleKey(epoch, 0, 0), painted(*scene))
+        sample = transform(SampleKey(epoch, 0, 0), painted(*scene))
         matrices.add(sample.matrix.tobytes())
         white = sample.image[..., 0] > 127
         if not len(sample.boxes):
-            assert dropped != DroppedBoxes()
+            assert sample.dropped != DroppedBoxes()
             continue
         gain = np.sqrt(abs(np.linalg.det(sample.matrix[:2, :2])))
         rows, columns = np.nonzero(white)
@@ -214,8 +213,8 @@ def test_every_box_of_the_images_is_in_the_sample_or_counted_as_dropped(change, 
     transform = TrainTransform(replace(PLAIN, **change), 0)
     totals = []
     for epoch in range(10):
-        sample, dropped = transform.sample_and_dropped(SampleKey(epoch, 0, 0), source)
-        lost = dropped.outside + dropped.too_small + dropped.too_little_left + dropped.too_long
+        sample = transform(SampleKey(epoch, 0, 0), source)
+        lost = sum(astuple(sample.dropped))
         totals.append(len(sample.boxes) + lost)
     # one box in each image; blended samples hold the boxes of two mosaics
     assert set(totals) <= ({4, 8, 9, 13, 18} if change else {1})

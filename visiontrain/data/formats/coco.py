@@ -5,7 +5,6 @@ This file finds the JSON files of each split; `coco_file` reads them.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,17 +13,15 @@ from pathlib import Path
 from visiontrain.data.formats.coco_file import PREFIX, CocoFile, label_images, load_coco, looks_like_coco
 from visiontrain.data.formats.description import (
     SPLIT_KEYS,
+    described_entries,
     described_format,
     download_notes,
-    entries_of,
     given_names,
-    image_folders_of,
     load_yaml,
-    root_of,
     yaml_of,
 )
 from visiontrain.data.formats.files import Remarks, folder_listing, visible_files
-from visiontrain.data.formats.pixels import LabelledImage, class_list, make_splits
+from visiontrain.data.formats.pixels import LabelledImage, class_list, left_out, make_splits
 from visiontrain.errors import DataError
 from visiontrain.sample import DataSet
 
@@ -99,7 +96,7 @@ class CocoReader:
         names = class_list(names_of, layout.names, source, word="categories")
         messages = [*layout.messages]
         found = make_splits(images_of, names, messages, remarks_of, are_sizes=True)
-        return DataSet(source, names, found, tuple(messages))
+        return DataSet(source, names, found, tuple(messages), left_out(images_of, found))
 
 
 def _load(layout: Layout, splits: set[str]) -> tuple[dict[str, list[tuple[CocoFile, Path | None]]], list[str]]:
@@ -147,25 +144,16 @@ def _find_layout(source: Path) -> Layout:
 def _described_layout(path: Path) -> Layout:
     """What a YAML names."""
     description = load_yaml(path)
-    root = root_of(description, path)
     names = given_names(description, path)
+    entries, faults = described_entries(description, path)
     files: dict[str, list[tuple[Path, Path | None]]] = {}
-    faults: list[str] = []
-    for split in SPLIT_KEYS:
-        try:
-            entries = entries_of(description, split, path)
-            folders = image_folders_of(description, split, root, path, len(entries))
-        except DataError as error:
-            faults.extend(error.faults)
-            continue
-        for (what, entry), folder in zip(entries, folders, strict=True):
-            file = Path(os.path.normpath(root / entry))
-            if file.suffix.lower() != ".json":
-                faults.append(f"{what}: is no JSON file, as other entries are; all splits need the same format")
-            elif not file.is_file():
-                faults.append(f"{what}: there is no {file}; {folder_listing(file.parent)}")
-            else:
-                files.setdefault(split, []).append((file, folder))
+    for split, what, file, folder in entries:
+        if file.suffix.lower() != ".json":
+            faults.append(f"{what}: is no JSON file, as other entries are; all splits need the same format")
+        elif not file.is_file():
+            faults.append(f"{what}: there is no {file}; {folder_listing(file.parent)}")
+        else:
+            files.setdefault(split, []).append((file, folder))
     if faults:
         raise DataError(faults)
     return Layout(files, names, download_notes(description, path))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
@@ -169,6 +169,39 @@ def entries_of(description: Mapping[str, Any], split: str, path: Path) -> list[t
             "(false or nothing leaves the split out)"
         )
     return [(f"{path}: {key} = {entry!r}", _expanded(entry, path)) for entry in values]
+
+
+class Entry(NamedTuple):
+    """One entry of a split."""
+
+    split: str
+    what: str
+    """As it stands in the YAML, for messages."""
+    path: Path
+    """Absolute."""
+    image_folder: Path | None
+    """Where its images lie, if the YAML says so."""
+
+
+def described_entries(description: Mapping[str, Any], path: Path) -> tuple[list[Entry], list[str]]:
+    """Every entry of every split that names label files, and what is wrong with the others.
+
+    Raises:
+        DataError: If the folder of the data set does not exist.
+    """
+    root = root_of(description, path)
+    found: list[Entry] = []
+    faults: list[str] = []
+    for split in SPLIT_KEYS:
+        try:
+            entries = entries_of(description, split, path)
+            folders = image_folders_of(description, split, root, path, len(entries))
+        except DataError as error:
+            faults.extend(error.faults)
+            continue
+        for (what, entry), folder in zip(entries, folders, strict=True):
+            found.append(Entry(split, what, Path(os.path.normpath(root / entry)), folder))
+    return found, faults
 
 
 def given_names(description: Mapping[str, Any], path: Path) -> tuple[str, ...] | None:

@@ -116,6 +116,11 @@ def make_splits(
     return found
 
 
+def left_out(images_of: Mapping[str, Sequence[LabelledImage]], found: Mapping[str, Records]) -> dict[str, int]:
+    """How many images of each split could not be read."""
+    return {split: len(images_of[split]) - len(records) for split, records in found.items()}
+
+
 def _make_records(
     split: str,
     images: Sequence[LabelledImage],

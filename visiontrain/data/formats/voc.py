@@ -5,7 +5,6 @@ This file finds the XML files and images of each split; `voc_file` reads one fil
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +12,15 @@ from pathlib import Path
 from visiontrain.data.formats.description import (
     LIST_FOLDER,
     SPLIT_KEYS,
+    described_entries,
     described_format,
     download_notes,
-    entries_of,
     given_names,
-    image_folders_of,
     load_yaml,
-    root_of,
     yaml_of,
 )
 from visiontrain.data.formats.files import Remarks, folder_listing, visible_files
-from visiontrain.data.formats.pixels import LabelledImage, class_list, make_splits, missing_fault
+from visiontrain.data.formats.pixels import LabelledImage, class_list, left_out, make_splits, missing_fault
 from visiontrain.data.formats.voc_file import VocFile, read_voc
 from visiontrain.data.images import IMAGE_SUFFIXES
 from visiontrain.errors import DataError
@@ -101,7 +98,7 @@ class VocReader:
         names = class_list(names_of, layout.names, source, word="classes")
         wanted_images = {split: images_of[split] for split in wanted}
         found = make_splits(wanted_images, names, messages, remarks_of, are_sizes=False)
-        return DataSet(source, names, found, tuple(messages))
+        return DataSet(source, names, found, tuple(messages), left_out(wanted_images, found))
 
 
 def _find_layout(source: Path) -> Layout:
@@ -119,22 +116,14 @@ def _find_layout(source: Path) -> Layout:
 def _described_layout(path: Path) -> Layout:
     """What a YAML names."""
     description = load_yaml(path)
-    root = root_of(description, path)
     names = given_names(description, path)
+    entries, faults = described_entries(description, path)
     parts: dict[str, list[Part]] = {}
-    faults: list[str] = []
-    for split in SPLIT_KEYS:
+    for split, what, entry, folder in entries:
         try:
-            entries = entries_of(description, split, path)
-            folders = image_folders_of(description, split, root, path, len(entries))
+            parts.setdefault(split, []).append(_described_part(what, entry, folder))
         except DataError as error:
             faults.extend(error.faults)
-            continue
-        for (what, entry), folder in zip(entries, folders, strict=True):
-            try:
-                parts.setdefault(split, []).append(_described_part(what, Path(os.path.normpath(root / entry)), folder))
-            except DataError as error:
-                faults.extend(error.faults)
     if faults:
         raise DataError(faults)
     if not parts:

@@ -48,11 +48,14 @@ class YoloReader:
         refuse_image_folders(description, yaml_path)
         root, messages = root_of(description, yaml_path), download_notes(description, yaml_path)
         found: dict[str, Records] = {}
+        unreadable: dict[str, int] = {}
         faults: list[str] = []
         for split in splits:
             try:
                 entries = entries_of(description, split, yaml_path)
-                records = _read_split(split, entries, root, names, messages) if entries else None
+                records, unreadable[split] = (
+                    _read_split(split, entries, root, names, messages) if entries else (None, 0)
+                )
             except DataError as error:
                 faults.extend(error.faults)
                 continue
@@ -64,13 +67,13 @@ class YoloReader:
             raise DataError(
                 f"{yaml_path}: names no images for {' or '.join(splits)}; give the key a folder that holds images"
             )
-        return DataSet(source, names, found, tuple(messages))
+        return DataSet(source, names, found, tuple(messages), unreadable)
 
 
 def _read_split(
     split: str, entries: list[tuple[str, Path]], root: Path, names: tuple[str, ...], messages: list[str]
-) -> Records | None:
-    """Read the images and labels of one split. None where it is empty and may be (not `train`)."""
+) -> tuple[Records | None, int]:
+    """The images and labels of one split, None where it is empty and may be (not `train`); and the images left out."""
     remarks = Remarks()
     faults: list[str] = []
     paths: list[Path] = []
@@ -88,7 +91,7 @@ def _read_split(
     if not paths:
         if split == "train":
             raise DataError([f"{what}: holds no images; name a folder that does" for what, _ in entries])
-        return None
+        return None, 0
     twice = len(paths) - len(set(paths))
     if twice:
         messages.append(f"{split}: {twice} images are listed more than once; each is used as often as it is listed")
@@ -105,7 +108,7 @@ def _read_split(
     messages.extend([*remarks.lines(split), *lines])
     if not records:
         raise DataError(f"{split}: none of the {len(paths)} images can be read; the first is {paths[0]}")
-    return Records(records)
+    return Records(records), len(paths) - len(records)
 
 
 def _read_labels(

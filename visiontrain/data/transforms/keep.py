@@ -5,11 +5,12 @@ Letter: N boxes.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from visiontrain.sample import DroppedBoxes
 
 MIN_BOX_SIDE = 2.0
 """Pixels; a box that is left with less is dropped."""
@@ -30,19 +31,6 @@ class Fate(IntEnum):
     """Less than `MIN_BOX_VISIBLE` of its area is left."""
     TOO_LONG = 4
     """One side is `MAX_BOX_ASPECT` times the other, or more."""
-
-
-@dataclass(frozen=True)
-class DroppedBoxes:
-    """How many boxes of the images that make up a sample are not in it, by cause. They add up."""
-
-    outside: int = 0
-    too_small: int = 0
-    too_little_left: int = 0
-    too_long: int = 0
-
-    def __add__(self, other: DroppedBoxes) -> DroppedBoxes:
-        return DroppedBoxes(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 def fate_of_boxes(

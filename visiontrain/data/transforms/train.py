@@ -20,12 +20,12 @@ from visiontrain.data.transforms import effects, geometry
 from visiontrain.data.transforms.color import HUE_TURN, shift_hsv_
 from visiontrain.data.transforms.crop import Window, draw_crop
 from visiontrain.data.transforms.geometry import FILL, Image, Matrix, Tile
-from visiontrain.data.transforms.keep import DroppedBoxes, Fate, count_dropped, fate_of_boxes
+from visiontrain.data.transforms.keep import Fate, count_dropped, fate_of_boxes
 from visiontrain.data.transforms.mosaic import place_in_middle, place_in_mosaic, place_nine
 from visiontrain.data.transforms.paste import Labels, paste_boxes_
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.protocols import ImageSource
-from visiontrain.sample import Record, Sample, SampleKey
+from visiontrain.sample import DroppedBoxes, Record, Sample, SampleKey
 
 MIXUP_BETA = 32.0
 """Both parameters of the blend's Beta distribution: nearly equal halves, in which both images stay visible.
@@ -166,10 +166,6 @@ class TrainTransform:
     seed: int
 
     def __call__(self, key: SampleKey, images: ImageSource) -> Sample:
-        return self.sample_and_dropped(key, images)[0]
-
-    def sample_and_dropped(self, key: SampleKey, images: ImageSource) -> tuple[Sample, DroppedBoxes]:
-        """The sample, and what became of boxes that are not in it."""
         settings, rng = self.settings, generator_of(self.seed, key)
         layer = self._compose(key.index, key, images, rng)
         may_join = key.epoch < settings.mosaic_until_epoch
@@ -182,7 +178,7 @@ class TrainTransform:
         image = self._degrade(layer.image, rng)
         record, stored, _ = layer.first
         from_source = geometry.scaling(stored.shape[1] / record.width, stored.shape[0] / record.height)
-        sample = Sample(
+        return Sample(
             image=image,
             boxes=layer.boxes,
             classes=layer.classes,
@@ -190,8 +186,8 @@ class TrainTransform:
             index=key.index,
             original_size=(record.height, record.width),
             matrix=(layer.matrix @ from_source).astype(np.float32),
+            dropped=layer.dropped,
         )
-        return sample, layer.dropped
 
     def _compose(self, index: int, key: SampleKey, images: ImageSource, rng: np.random.Generator) -> _Layer:
         """Place one, four or nine images on a canvas."""
