@@ -137,7 +137,7 @@ def _hardware(
     config: Config, checkpoint: Mapping[str, Any] | None, *, may_overrule: bool
 ) -> tuple[DeviceSetup, Precision, tuple[str, ...]]:
     """What the run computes on and in which precision, as before where it goes on; and the differences in words."""
-    setup, lines = device_of(config), ()
+    setup, lines = device_of(config), tuple[str, ...]()
     precision = choose_precision(str(config.amp), setup.device)
     if checkpoint is not None:
         setup, lines = _like_before(setup, checkpoint)

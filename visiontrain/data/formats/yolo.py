@@ -53,9 +53,9 @@ class YoloReader:
         for split in splits:
             try:
                 entries = entries_of(description, split, yaml_path)
-                records, unreadable[split] = (
-                    _read_split(split, entries, root, names, messages) if entries else (None, 0)
-                )
+                if not entries:
+                    continue
+                records, unreadable[split] = _read_split(split, entries, root, names, messages)
             except DataError as error:
                 faults.extend(error.faults)
                 continue
