@@ -21,7 +21,7 @@ import pytest
 
 FLOORS = (
     ("errors",),
-    ("plan", "boxes"),
+    ("plan", "boxes", "findings"),
     ("folders", "drawing"),  # helpers without a word of the field
     ("models", "config"),
     ("sample",),  # the words, which mathematics speaks

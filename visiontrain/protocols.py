@@ -31,8 +31,11 @@ class Reader(Protocol):
     def recognizes(self, source: Path) -> bool:
         """Whether `source` (a file or folder) looks like this format; opens as little as possible."""
 
-    def read(self, source: Path, splits: Sequence[str]) -> DataSet:
-        """Read the records of those of `splits` that exist. Raises DataError with all faults."""
+    def read(self, source: Path, splits: Sequence[str], *, max_pixels: int = ...) -> DataSet:
+        """Read the records of those of `splits` that exist; images of more than `max_pixels` are left out.
+
+        What makes the data unfit for training goes into `DataSet.faults`; a DataError is for where nothing can be read.
+        """
 
 
 class ImageSource(Protocol):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from visiontrain.findings import Findings
 from visiontrain.plan import micro_batch_sizes
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ class Record:
 
 
 class Records(Sequence[Record]):
-    """The records of a split, in flat arrays: workers share their memory instead of growing it object by object."""
+    """The records of a split, in flat arrays: workers share their memory instead of growing it object by object.
+
+    Either each label has its box (detection), or no record has boxes (classification).
+    """
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._paths = np.array([str(record.path) for record in records], dtype=np.str_)
@@ -44,6 +48,8 @@ class Records(Sequence[Record]):
         empty_boxes = np.zeros((0, 4), np.float32)
         self.boxes = np.concatenate([empty_boxes, *(record.boxes for record in records)]).astype(np.float32)
         self.classes = np.concatenate([np.zeros(0, np.int64), *(record.classes for record in records)]).astype(np.int64)
+        # Without boxes the ends of the labels cut them to none as well.
+        assert not len(self.boxes) or all(len(record.boxes) == len(record.classes) for record in records)
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -78,10 +84,21 @@ class DataSet:
     """Class names, in the order of their indices."""
     splits: Mapping[str, Records]
     """`train`, and where they exist `val` and `test`."""
-    messages: tuple[str, ...] = ()
-    """What was dropped, clipped or guessed, one line each, with file and line number."""
-    unreadable: Mapping[str, int] = field(default_factory=dict)
-    """Images of each split that were left out because they cannot be read."""
+    notes: tuple[str, ...] = ()
+    """What was guessed or decided, one line each."""
+    findings: Findings = field(default_factory=Findings)
+    """What was dropped, clipped or odd, with file and line number."""
+    faults: tuple[str, ...] = ()
+    """What makes it unfit for training, one line each."""
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """Notes and findings, one line each."""
+        return (*self.notes, *self.findings.lines())
+
+    def num_unreadable(self, split: str) -> int:
+        """Images of a split that were left out because they cannot be read."""
+        return sum(self.findings.count(code, split) for code in ("image-unreadable", "image-too-large"))
 
 
 @dataclass(frozen=True)
@@ -130,6 +147,8 @@ class Sample:
     matrix: NDArray[np.float32] = field(default_factory=lambda: np.eye(3, dtype=np.float32))
     """(3, 3): pixels of the source image → pixels of `image`; of the first tile where several were composed."""
     dropped: DroppedBoxes = DroppedBoxes()
+    shares: NDArray[np.float32] | None = None
+    """(N,) what part of the image each class is: 1 unless images were mixed. None: detection."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +159,8 @@ class Batch:
     """(B, 3, H, W) uint8, RGB."""
     targets: Mapping[str, torch.Tensor]
     """Tensors whose first dimension is B. Detection: `boxes` (B, N, 4) float32 xyxy pixels of `images`, padded with
-    zeros, and `classes` (B, N) int64, padded with -1; N is the most boxes of an image in the batch."""
+    zeros, and `classes` (B, N) int64, padded with -1; N is the most boxes of an image in the batch. Classification:
+    `classes` (B, N) int64, padded with -1, and `shares` (B, N) float32, padded with 0; N is the most labels."""
     paths: tuple[str, ...]
     indices: tuple[int, ...]
     original_sizes: tuple[tuple[int, int], ...]

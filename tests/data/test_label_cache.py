@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from visiontrain.data.label_cache import cached, cached_records, file_keys
+from visiontrain.data.label_cache import Reading, cached, cached_records, file_keys
 from visiontrain.errors import DataError
+from visiontrain.findings import Findings
 from visiontrain.sample import Record
 
 
@@ -150,7 +151,7 @@ def images(tmp_path):
     return paths
 
 
-def reader_of(images, counts, messages=()):
+def reader_of(images, counts, texts=(), faults=()):
     """A function that makes records with so many boxes, and the list that tells how often it was called."""
     rng, calls = np.random.default_rng(0), []
     records = [
@@ -158,27 +159,32 @@ def reader_of(images, counts, messages=()):
         for index, (path, count) in enumerate(zip(images, counts, strict=False))
     ]
 
+    findings = Findings()
+    for line, text in enumerate(texts, 1):
+        findings.add("row-twice", "train", "labels.txt", line, text, image="é.png")
+
     def read():
         calls.append(None)
-        return records, list(messages)
+        return Reading(records, findings, faults)
 
     return read, calls
 
 
 @pytest.mark.parametrize("counts", [(2, 2, 2, 2), (0, 3, 1, 0), (0, 0, 0, 0)])
-@pytest.mark.parametrize("messages", [(), ("train: 2 rows dropped: é\udce9:3", "", "more")])
-def test_records_and_messages_come_back_as_they_were(tmp_path, images, counts, messages):
-    read, calls = reader_of(images, counts, messages)
+@pytest.mark.parametrize("texts", [(), ("é\udce9:3", "", "more")])
+def test_records_and_findings_come_back_as_they_were(tmp_path, images, counts, texts):
+    read, calls = reader_of(images, counts, texts)
     labels = [None] * len(images)
     for _ in range(2):
-        found, texts = cached_records(images, labels, read, key_parts=["a"], slot="set", folder=tmp_path / "c")
-        assert texts == list(messages)
-        for one, other in zip(found, read()[0], strict=True):
+        found = cached_records(images, labels, read, key_parts=["a"], slot="set", folder=tmp_path / "c")
+        assert list(found.findings) == list(read().findings)
+        assert found.faults == ()
+        for one, other in zip(found.records, read().records, strict=True):
             assert (one.path, one.height, one.width) == (other.path, other.height, other.width)
             np.testing.assert_array_equal(one.boxes, other.boxes)
             np.testing.assert_array_equal(one.classes, other.classes)
             assert (one.boxes.dtype, one.classes.dtype) == (np.float32, np.int64)
-    assert len(calls) == 1 + 2
+    assert len(calls) == 1 + 4
 
 
 @pytest.mark.parametrize("changed", ["image", "label", "names", "order"])
@@ -200,9 +206,10 @@ def test_records_are_read_again_when_any_of_their_files_or_the_names_change(tmp_
     assert len(calls) == 2
 
 
-def test_while_an_image_cannot_be_read_nothing_is_kept(tmp_path, images):
-    read, calls = reader_of(images, (1, 1, 1))
+@pytest.mark.parametrize(("counts", "faults"), [((1, 1, 1), ()), ((1, 1, 1, 1), ("train: all in pixels",))])
+def test_while_an_image_cannot_be_read_or_the_labels_are_unfit_nothing_is_kept(tmp_path, images, counts, faults):
+    read, calls = reader_of(images, counts, faults=faults)
     for _ in range(2):
-        records, _ = cached_records(images, [None] * 4, read, key_parts=[], slot="set", folder=tmp_path / "c")
-        assert len(records) == 3
+        found = cached_records(images, [None] * 4, read, key_parts=[], slot="set", folder=tmp_path / "c")
+        assert (len(found.records), found.faults) == (len(counts), faults)
     assert len(calls) == 2

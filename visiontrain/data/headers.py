@@ -99,6 +99,10 @@ class ImageFault(Exception):
         )
 
 
+class SizeFault(ImageFault):
+    """The picture has more pixels than are allowed."""
+
+
 class Header(NamedTuple):
     """Of the picture that a decoder gives before `orientation` is applied, in pixels."""
 
@@ -153,7 +157,7 @@ def read_header(file: IO[bytes]) -> Header:
         else:
             header = _read_other_header(file, kind)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ImageFault(f"is too large ({error}); reduce the image") from error
+        raise SizeFault(f"is too large ({error}); reduce the image") from error
     except LIBRARY_FAULTS as error:
         raise ImageFault.undecodable(kind, f"its header: {error}") from error
     if min(header.height, header.width) < 1:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from visiontrain.data.decoders import decode
-from visiontrain.data.headers import Header, ImageFault, read_header
+from visiontrain.data.headers import Header, ImageFault, SizeFault, read_header
 from visiontrain.errors import DataError
 
 IMAGE_SUFFIXES = frozenset(
@@ -51,6 +51,10 @@ MAX_PIXELS = 180_000_000
 """Of one image, unless told otherwise: 540 MB when decoded."""
 
 
+class TooLargeError(DataError):
+    """An image has more pixels than are allowed."""
+
+
 def read_image(path: Path | str, *, reduce_to: int | None = None, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
     """Decode one image.
 
@@ -67,7 +71,8 @@ def read_image(path: Path | str, *, reduce_to: int | None = None, max_pixels: in
         (H, W, 3) uint8 RGB, upright.
 
     Raises:
-        DataError: If the file cannot be read, is damaged, cut short or too large, or is not an image.
+        TooLargeError: If the image has more than `max_pixels`.
+        DataError: If the file cannot be read, is damaged or cut short, or is not an image.
     """
     with _naming(path):
         with Path(path).open("rb") as file:
@@ -85,8 +90,9 @@ def image_size(path: Path | str, *, max_pixels: int = MAX_PIXELS) -> tuple[int, 
         max_pixels: A larger image is refused.
 
     Raises:
-        DataError: If the file cannot be read, is not an image or too large, or its header is damaged. Damage behind
-            the header may go unnoticed.
+        TooLargeError: If the image has more than `max_pixels`.
+        DataError: If the file cannot be read, is not an image, or its header is damaged. Damage behind the header may
+            go unnoticed.
     """
     with _naming(path), Path(path).open("rb") as file:
         header = _header_within(file, max_pixels)
@@ -128,6 +134,8 @@ def _naming(path: Path | str) -> Iterator[None]:
     """Turn faults of a file into errors that name it."""
     try:
         yield
+    except SizeFault as error:
+        raise TooLargeError(f"{path}: {error}") from error
     except ImageFault as error:
         raise DataError(f"{path}: {error}") from error
     except OSError as error:
@@ -141,7 +149,7 @@ def _header_within(file: IO[bytes], max_pixels: int) -> Header:
     header = read_header(file)
     pixels = header.height * header.width
     if pixels > max_pixels:
-        raise ImageFault(
+        raise SizeFault(
             f"is too large ({header.width} × {header.height} = {pixels / 1e6:,.1f} million pixels, more than "
             f"max_pixels = {max_pixels / 1e6:,.1f} million); reduce the image or raise max_pixels"
         )

@@ -11,16 +11,17 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from visiontrain.data.cache_files import cache_folder, digest_of, made_whole, settled_stamp_of
+from visiontrain.findings import Findings
 from visiontrain.sample import Record
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Part of every key; raise it when readers make something else of the same files."""
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -57,38 +58,48 @@ def cached(
     return arrays
 
 
+class Reading(NamedTuple):
+    """What a reader made of a split."""
+
+    records: list[Record]
+    """One for each image that can be read, in the order of the images."""
+    findings: Findings
+    faults: tuple[str, ...] = ()
+    """What makes the split unfit for training."""
+
+
 def cached_records(
     images: Sequence[Path],
     labels: Sequence[Path | None],
-    read: Callable[[], tuple[list[Record], list[str]]],
+    read: Callable[[], Reading],
     *,
     key_parts: Iterable[object],
     slot: str,
     folder: Path | None = None,
-) -> tuple[list[Record], list[str]]:
-    """The records of a split and what there was to say of them, from the cache if no file of it changed.
+) -> Reading:
+    """What a reader made of a split, from the cache if no file of it changed.
 
     Args:
         images: All of the split.
         labels: The label file of each image, if it has one.
-        read: Makes a record of each image that can be read, in the same order, and the messages. While some cannot,
-            nothing is kept: rights, for one, are mended without a trace in a file's time.
+        read: Reads them. While an image cannot be read, or there are faults, nothing is kept: rights, for one, are
+            mended without a trace in a file's time.
         key_parts: What the reading depends on besides these files, such as the class names.
         slot: As for `cached`.
         folder: As for `cached`.
     """
-    fresh: list[tuple[list[Record], list[str]]] = []
+    fresh: list[Reading] = []
 
     def compute() -> Arrays:
         fresh.append(read())
-        return _pack(*fresh[0])
+        return _pack(fresh[0])
 
     arrays = cached(
         [*key_parts, "images", *file_keys(images), "labels", *file_keys(labels)],
         compute,
         slot=slot,
         folder=folder,
-        is_kept=lambda arrays: len(arrays["sizes"]) == len(images),
+        is_kept=lambda arrays: len(arrays["sizes"]) == len(images) and not fresh[0].faults,
     )
     return fresh[0] if fresh else _unpack(arrays, images)
 
@@ -98,18 +109,19 @@ def file_keys(paths: Iterable[Path | None]) -> Iterator[str]:
     return ("none" if path is None else settled_stamp_of(path) for path in paths)
 
 
-def _pack(records: Sequence[Record], messages: Sequence[str]) -> Arrays:
-    """Records and messages as arrays; the paths are in the key."""
+def _pack(reading: Reading) -> Arrays:
+    """Records and findings as arrays; the paths are in the key."""
+    records = reading.records
     return {
         "sizes": np.array([(record.height, record.width) for record in records], np.int32).reshape(-1, 2),
         "stops": np.cumsum([len(record.classes) for record in records], dtype=np.int64),
         "boxes": np.concatenate([np.zeros((0, 4), np.float32), *(record.boxes for record in records)]),
         "classes": np.concatenate([np.zeros(0, np.int64), *(record.classes for record in records)]),
-        "messages": np.array(messages, np.str_),
+        "findings": np.array(reading.findings.to_json()),
     }
 
 
-def _unpack(arrays: Arrays, images: Sequence[Path]) -> tuple[list[Record], list[str]]:
+def _unpack(arrays: Arrays, images: Sequence[Path]) -> Reading:
     boxes, classes = arrays["boxes"], arrays["classes"]
     stops = arrays["stops"].tolist()
     starts = [0, *stops[:-1]][: len(stops)]
@@ -118,7 +130,7 @@ def _unpack(arrays: Arrays, images: Sequence[Path]) -> tuple[list[Record], list[
         Record(path, height, width, boxes[start:stop], classes[start:stop])
         for path, (height, width), start, stop in rows
     ]
-    return records, arrays["messages"].tolist()
+    return Reading(records, Findings.from_json(arrays["findings"].item()))
 
 
 def _path_of(slot: str, folder: Path | None) -> Path:

@@ -60,13 +60,15 @@ def read_data(config: Config, task: Task, splits: Sequence[str]) -> DataSet:
     """The splits that a mode needs, with `fraction` applied to train.
 
     Raises:
-        DataError: If a split is missing or empty.
+        DataError: If nothing can be read, or the data are unfit for training; all faults at once.
     """
     data = _with_val(config, task, splits) if config.val_fraction and "val" in splits else task.read(config, splits)
+    if data.faults:
+        raise DataError(data.faults)
     train = data.splits.get("train")
     if train is not None:
-        out = data.unreadable.get("train", 0)
-        named = " ".join(line for line in data.messages if line.startswith("train: ") and "cannot be read" in line)
+        out = data.num_unreadable("train")
+        named = "; ".join(map(str, data.findings.examples("image-unreadable", "train")))
         check_readable(config.data, out, len(train) + out, remedy=f"mend them, or take them out ({named})")
     if train is not None and config.fraction < 1:
         count = max(1, round(len(train) * config.fraction))
@@ -87,7 +89,7 @@ def _with_val(config: Config, task: Task, splits: Sequence[str]) -> DataSet:
             f"= {config.seed}; {len(found['train'])} are left"
         )
     wanted = {split: records for split, records in found.items() if split in splits}
-    return replace(data, splits=wanted, messages=(*data.messages, note))
+    return replace(data, splits=wanted, notes=(*data.notes, note))
 
 
 def split_of(data: DataSet, split: str) -> Records:

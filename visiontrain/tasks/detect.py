@@ -34,7 +34,7 @@ VISIBLE_CONF = 0.25
 
 def _read(config: Config, splits: Sequence[str]) -> DataSet:
     assert config.data is not None, "the bundled data set is chosen before a task reads"
-    data = read_data_set(Path(config.data), splits=splits, data_format=config.data_format)
+    data = read_data_set(Path(config.data), splits=splits, data_format=config.data_format, is_lenient=True)
     if config.single_cls:
         if config.flip_swap is not None:
             raise ConfigError("flip_swap: has no effect with single_cls=True, which leaves one class; leave one out")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -91,21 +91,21 @@ def test_a_set_of_background_only_is_read(one_json):
 @pytest.mark.parametrize(
     ("annotation", "message"),
     [
-        ({"iscrowd": 1}, r"train: 1 crowd regions, .* left out: labels\.json: annotation 7 of 1\.png"),
-        ({"image_id": 99}, r"1 annotations of images that the file does not list, dropped: .*annotation 7 \(image 99"),
-        ({"image_id": [1]}, "1 annotations of images that the file does not list, dropped: "),
+        ({"iscrowd": 1}, r"train: 1 crowd regions, .* left out: .*labels\.json \(annotation 7 of 1\.png\)"),
+        ({"image_id": 99}, r"1 labels of images that are not listed, dropped: .*annotation 7, image 99"),
+        ({"image_id": [1]}, "1 labels of images that are not listed, dropped: "),
         (
             {"bbox": [1, 2, 3]},
-            r"1 annotations without a bbox of four finite numbers, dropped: .*annotation 7 of 1\.png",
+            r"1 labels without a box of four finite numbers, dropped: .*annotation 7 of 1\.png",
         ),
-        ({"bbox": [1, 2, 3, float("nan")]}, "1 annotations without a bbox of four finite numbers, dropped: "),
-        ({"bbox": ["1", "2", "3", "4"]}, "1 annotations without a bbox of four finite numbers, dropped: "),
-        ({"bbox": [1, 2, True, 4]}, "1 annotations without a bbox of four finite numbers, dropped: "),
-        ({"bbox": None}, "1 annotations without a bbox of four finite numbers, dropped: "),
-        ({"bbox": [10, 10, 0, 5]}, r"1 boxes without area inside the image, dropped: labels\.json: annotation 7"),
+        ({"bbox": [1, 2, 3, float("nan")]}, "1 labels without a box of four finite numbers, dropped: "),
+        ({"bbox": ["1", "2", "3", "4"]}, "1 labels without a box of four finite numbers, dropped: "),
+        ({"bbox": [1, 2, True, 4]}, "1 labels without a box of four finite numbers, dropped: "),
+        ({"bbox": None}, "1 labels without a box of four finite numbers, dropped: "),
+        ({"bbox": [10, 10, 0, 5]}, r"1 boxes without area inside the image, dropped: .*labels\.json \(annotation 7"),
         ({"bbox": [10, 10, -4, 5]}, "1 boxes without area inside the image, dropped: "),
         ({"bbox": [100, 10, 4, 5]}, "1 boxes without area inside the image, dropped: "),
-        ({"bbox": list(BOX)}, r"1 annotations that repeat another one exactly, dropped: .*annotation 7 of 1\.png"),
+        ({"bbox": list(BOX)}, r"1 rows that repeat another one exactly, dropped: .*annotation 7 of 1\.png"),
     ],
 )
 def test_a_faulty_annotation_alone_is_dropped_and_named(one_json, annotation, message):
@@ -119,7 +119,8 @@ def test_a_faulty_annotation_alone_is_dropped_and_named(one_json, annotation, me
 
 def test_what_is_no_annotation_is_dropped(one_json):
     (line,) = read_data_set(one_json([(1, 1, BOX), 3])).messages
-    assert line == "train: 1 annotations that are not keys with values, dropped: labels.json: number 1"
+    assert line.startswith("train: 1 labels without a box of four finite numbers, dropped: ")
+    assert "labels.json (annotation number 1 is not keys with values)" in line
 
 
 def test_two_outlines_with_the_same_box_are_two_objects(one_json):
@@ -135,12 +136,14 @@ def test_overflow_is_clipped_and_told_unless_rounding_explains_it(one_json):
     (record,) = data.splits["train"]
     assert record.boxes.min() >= 0
     assert record.boxes.max() <= 1
-    assert data.messages == ("train: 1 boxes reaching beyond the image, clipped: labels.json: annotation 10 of 1.png",)
+    (line,) = data.messages
+    assert line.startswith("train: 1 boxes reaching beyond the image, clipped: ")
+    assert "labels.json (annotation 10 of 1.png)" in line
 
 
 def test_sizes_are_those_of_the_image_and_a_difference_is_told(one_json):
     root = one_json(images=[{"id": 1, "file_name": "1.png", "width": 640, "height": 480}])
-    shutil.copy(_picture(root), root / "1.png")
+    _picture(root).replace(root / "1.png")
     data = read_data_set(root)
     (record,) = data.splits["train"]
     assert (record.width, record.height) == (64, 48)
@@ -322,11 +325,11 @@ def test_faulty_entries_are_refused_with_what_to_mend(one_json, change, message)
     [
         (
             [(1, 3, BOX), (1, 0, BOX)],
-            r"2 annotations have a category that .*labels\.json does not list: .*\(category 3\)",
+            r"2 annotations have a category that .*labels\.json does not list: .*annotation 10 of 1\.png, category 3\)",
         ),
         (
             [(1, 1, (0.1, 0.2, 0.3, 0.4))],
-            r"all 1 boxes hold fractions, such as .*annotation 10 of 1\.png \(0\.1 0\.2 0\.3 0\.4\)",
+            r"all 1 boxes hold fractions, such as .*annotation 10 of 1\.png\) \(0\.1 0\.2 0\.3 0\.4\)",
         ),
         (
             [(1, 1, (20, 20, 60, 40)), (1, 1, (1, 2, 10, 12))],
@@ -361,9 +364,24 @@ def test_an_unreadable_image_is_left_out_and_named(one_json):
 
 
 def test_an_image_listed_twice_is_told(one_json):
-    assert any(
-        "1 images are listed more than once" in line for line in read_data_set(one_json(images=["1.png"] * 2)).messages
-    )
+    assert read_data_set(one_json(images=["1.png"] * 2)).findings.count("image-listed-twice") == 1
+
+
+def test_an_image_that_no_split_lists_is_told_once_all_splits_are_read(two_splits, write_images):
+    root = two_splits([{"id": 1, "name": "a"}], [(1, 1, BOX)])
+    write_images(root / "images", "stray.png")
+    for splits, count in ((("train", "val"), 1), (("train",), 0)):
+        assert read_data_set(root, splits=splits).findings.count("image-unlisted") == count
+
+
+def test_what_makes_the_data_unfit_is_told_instead_of_raised_where_that_is_asked_for(one_json):
+    data = read_data_set(one_json([(1, 1, BOX), (1, 3, BOX)]), is_lenient=True)
+    assert data.splits["train"].classes.tolist() == [0]
+    (fault,) = data.faults
+    assert "1 annotations have a category" in fault
+    (finding,) = data.findings.examples("class-unknown", "train")
+    assert Path(finding.file).name == "labels.json"
+    assert Path(finding.image).name == "1.png"
 
 
 def test_faults_of_all_splits_are_told_at_once(two_splits):

@@ -8,6 +8,7 @@ from visiontrain.data.formats.files import Remarks
 from visiontrain.data.formats.voc import VocReader
 from visiontrain.data.formats.voc_file import read_voc
 from visiontrain.errors import DataError
+from visiontrain.findings import Findings
 
 BOX = (8, 12, 24, 36)
 
@@ -113,7 +114,8 @@ def test_an_image_without_xml_is_background_and_told(tree):
         data = read_data_set(root)
         assert [len(record.classes) for record in data.splits["train"]] == [1, 0]
         (line,) = data.messages
-        assert line.endswith("Annotations: 1 of 2 images have no XML file and count as background")
+        assert line.startswith("train: 1 images without a label file, used as background: ")
+        assert "Annotations (1 of 2, such as 2.png)" in line
 
 
 def test_the_size_is_that_of_the_image_and_a_difference_is_told(tmp_path, write_images, write_voc):
@@ -130,14 +132,14 @@ def test_the_size_is_that_of_the_image_and_a_difference_is_told(tmp_path, write_
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (("a", (5, 5, 5, 5)), r"1 boxes without area inside the image, dropped: .*1\.xml: object 2 \(a 5 5 5 5\)"),
+        (("a", (5, 5, 5, 5)), r"1 boxes without area inside the image, dropped: .*1\.xml:1 \(object 2, a 5 5 5 5\)"),
         (("a", (9, 5, 5, 8)), "1 boxes without area inside the image, dropped: "),
         (("a", (100, 5, 120, 8)), "1 boxes without area inside the image, dropped: "),
-        (("a", (1, 2, "x", 4)), r"1 objects without a bndbox of four finite numbers, dropped: .*object 2 \(1 2 x 4\)"),
-        (("a", (1, 2, "", 4)), "1 objects without a bndbox of four finite numbers, dropped: "),
-        (("a", (1, 2, "nan", 4)), "1 objects without a bndbox of four finite numbers, dropped: "),
-        ((" ", (1, 2, 3, 4)), r"1 objects without a name, dropped: .*1\.xml: object 2"),
-        (("a", BOX), r"1 objects that repeat another one exactly, dropped: .*1\.xml: object 2"),
+        (("a", (1, 2, "x", 4)), r"1 labels without a box of four finite numbers, dropped: .*object 2, a 1 2 x 4\)"),
+        (("a", (1, 2, "", 4)), "1 labels without a box of four finite numbers, dropped: "),
+        (("a", (1, 2, "nan", 4)), "1 labels without a box of four finite numbers, dropped: "),
+        ((" ", (1, 2, 3, 4)), r"1 objects without a name, dropped: .*1\.xml:1 \(object 2, 1 2 3 4\)"),
+        (("a", BOX), r"1 rows that repeat another one exactly, dropped: .*1\.xml:1 \(object 2, "),
     ],
 )
 def test_a_faulty_object_alone_is_dropped_and_named(tree, fault, message):
@@ -159,17 +161,17 @@ def test_a_box_beyond_the_image_is_clipped_and_told(tree):
 def test_an_object_without_a_box_and_boxes_of_its_parts_are_no_boxes(tmp_path):
     part = "<part><name>head</name><bndbox><xmin>1</xmin></bndbox></part>"
     (tmp_path / "1.xml").write_text(f"<annotation><object><name>a</name>{part}</object></annotation>")
-    remarks = Remarks()
+    remarks = Remarks("train", Findings())
     file = read_voc(tmp_path / "1.xml", remarks)
     assert file == ("", None, ())
-    assert len(remarks.lines("train")) == 1
+    assert len(remarks.findings.lines()) == 1
 
 
 def test_names_that_are_not_ascii_are_read_in_the_encoding_that_the_file_tells(tmp_path):
     text = '<?xml version="1.0" encoding="{}"?><annotation><filename>Blüte.png</filename></annotation>'
     for encoding in ("utf-8", "iso-8859-1", "utf-16"):
         (tmp_path / "1.xml").write_bytes(text.format(encoding).encode(encoding))
-        assert read_voc(tmp_path / "1.xml", Remarks()).file_name == "Blüte.png"
+        assert read_voc(tmp_path / "1.xml", Remarks("train", Findings())).file_name == "Blüte.png"
 
 
 def test_a_yaml_may_give_the_class_list_the_lists_and_the_folders_of_images(tree):
@@ -214,7 +216,7 @@ def test_a_train_split_without_any_xml_is_refused(tree):
 
 
 def test_boxes_that_are_all_fractions_are_refused(tree):
-    with pytest.raises(DataError, match=r"all 2 boxes hold fractions, such as .*1\.xml: object 1 .*; multiply x"):
+    with pytest.raises(DataError, match=r"all 2 boxes hold fractions, such as .*1\.xml:1 \(object 1, .*; multiply x"):
         read_data_set(tree({"1": [("a", (0.1, 0.2, 0.3, 0.4)), ("a", (0, 0, 1, 1))]}))
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,7 +110,8 @@ def test_an_empty_validation_folder_is_told_and_left_out(tiny_yolo):
     (root / "data.yaml").write_text("train: images/train\nval: images/val\nnames: [a, b]\n")
     data = read_data_set(root)
     assert set(data.splits) == {"train"}
-    assert any("val = 'images/val': holds no images" in message for message in data.messages)
+    (finding,) = data.findings.examples("split-empty", "val")
+    assert "val = 'images/val'" in finding.file
 
 
 def test_a_leading_parent_folder_written_by_exporters_is_forgiven(tiny_yolo):
@@ -207,7 +209,47 @@ def test_an_image_without_label_file_is_background_and_told(yolo_set):
     data = read_data_set(yolo_set({"1": ROW, "2": None, "3": ""}))
     assert [len(record.classes) for record in data.splits["train"]] == [1, 0, 0]
     (message,) = data.messages
-    assert message.endswith("train: 1 of 3 images have no label file and count as background")
+    assert message.startswith("train: 1 images without a label file, used as background: ")
+    assert message.endswith("train (1 of 3, such as 2.png) [label-missing]")
+
+
+def test_a_folder_without_any_label_file_is_told_by_itself(yolo_set):
+    root = yolo_set({"1": ROW, "2": ""})
+    (root / "images" / "train" / "bare").mkdir()
+    for name in ("a", "b"):
+        Image.new("RGB", (8, 8)).save(root / "images" / "train" / "bare" / f"{name}.png")
+    (finding,) = read_data_set(root).findings.examples("label-missing-folder", "train")
+    assert Path(finding.file).name == "bare"
+    assert finding.text == "2 images"
+
+
+def test_a_label_file_without_an_image_is_told_but_no_other_text(yolo_set):
+    root = yolo_set({"1": ROW, "2": ROW})
+    labels = root / "labels" / "train"
+    (labels / "gone.txt").write_text(ROW)
+    (labels / "classes.txt").write_text("a\nb\n")
+    (labels / "hints.txt").write_text("labels were made by hand\n")
+    (finding,) = read_data_set(root).findings.examples("label-without-image")
+    assert finding.file == str(labels / "gone.txt")
+
+
+def test_every_fault_of_labels_is_a_finding_with_file_line_and_image(yolo_set):
+    root = yolo_set({"1": f"{ROW}9 .5 .5 .3 .3\n0 .5 .5 0 .1", "2": ROW})
+    data = read_data_set(root, is_lenient=True)
+    assert len(data.faults) == 1
+    for code, line in (("class-unknown", 2), ("box-without-area", 3)):
+        (finding,) = data.findings.examples(code, "train")
+        assert (Path(finding.file).name, finding.line, Path(finding.image).name) == ("1.txt", line, "1.png")
+
+
+def test_an_image_of_more_pixels_than_allowed_is_left_out_as_too_large(yolo_set):
+    root = yolo_set({"1": ROW, "2": ROW})
+    Image.new("RGB", (100, 100)).save(root / "images" / "train" / "2.png")
+    data = read_data_set(root, max_pixels=9_999)
+    assert [record.path.stem for record in data.splits["train"]] == ["1"]
+    (finding,) = data.findings.examples("image-too-large", "train")
+    assert "raise max_pixels" in finding.text
+    assert len(read_data_set(root, max_pixels=10_000).splits["train"]) == 2
 
 
 def test_a_split_of_background_images_only_is_read(yolo_set):
@@ -236,7 +278,8 @@ def test_files_of_an_unknown_kind_are_counted(yolo_set):
     (root / "images" / "train" / "2.heic").write_bytes(b"")
     (root / "images" / "train" / ".hidden.png").write_bytes(b"")
     (message,) = read_data_set(root).messages
-    assert message == "train: 1 files with suffix .heic, which is no known image format, left out: 2.heic"
+    assert message.startswith("train: 1 files whose suffix is no known image format, left out: ")
+    assert message.endswith("2.heic [image-suffix]")
 
 
 def test_reading_writes_nothing_into_the_data_set(tiny_yolo):
@@ -268,7 +311,7 @@ def test_label_files_are_not_read_again_while_none_of_them_changes(tiny_yolo, mo
     for path in data.parent.rglob("*.*"):
         os.utime(path, (1_000_000_000, 1_000_000_000))  # a file that changed just now is not trusted
     first = read_data_set(data)
-    monkeypatch.setattr(LabelReader, "read", lambda self, path: pytest.fail(f"{path} was read again"))
+    monkeypatch.setattr(LabelReader, "read", lambda self, path, image: pytest.fail(f"{path} was read again"))
     again = read_data_set(data)
     for split, records in first.splits.items():
         assert [record.path for record in again.splits[split]] == [record.path for record in records]

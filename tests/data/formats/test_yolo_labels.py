@@ -41,7 +41,7 @@ def test_a_box_reaching_beyond_the_image_is_clipped_and_told(yolo_set, row):
     assert boxes.min() >= 0
     assert boxes.max() <= 1
     assert messages[0].startswith("train: 1 boxes reaching beyond the image, clipped: ")
-    assert messages[0].endswith("1.txt:2")
+    assert messages[0].endswith(f"1.txt:2 ({row}) [box-clipped]")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_classes_counted_from_one_get_a_hint(yolo_set):
 def test_a_label_file_that_is_no_text_is_refused(yolo_set):
     root = yolo_set({"1": GOOD, "2": GOOD})
     (root / "labels" / "train" / "2.txt").write_bytes(b"\xff\xfe0\x00")
-    with pytest.raises(DataError, match=r"2\.txt: cannot be read .*save it as UTF-8"):
+    with pytest.raises(DataError, match=r"1 label files cannot be read: .*2\.txt .*save them as UTF-8"):
         read_data_set(root)
 
 

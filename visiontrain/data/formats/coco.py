@@ -21,8 +21,10 @@ from visiontrain.data.formats.description import (
     yaml_of,
 )
 from visiontrain.data.formats.files import Remarks, folder_listing, visible_files
-from visiontrain.data.formats.pixels import LabelledImage, class_list, left_out, make_splits
+from visiontrain.data.formats.pixels import LabelledImage, class_list, make_splits
+from visiontrain.data.images import IMAGE_SUFFIXES, MAX_PIXELS
 from visiontrain.errors import DataError
+from visiontrain.findings import Findings
 from visiontrain.sample import DataSet
 
 ANNOTATION_FOLDERS = ("annotations", "Annotations")
@@ -38,7 +40,7 @@ class Layout:
 
     files: Mapping[str, Sequence[tuple[Path, Path | None]]]
     names: tuple[str, ...] | None = None
-    messages: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 class CocoReader:
@@ -50,7 +52,7 @@ class CocoReader:
             return described == "coco"
         return bool(_found_files(source)) if source.is_dir() else source.suffix.lower() == ".json"
 
-    def read(self, source: Path, splits: Sequence[str]) -> DataSet:
+    def read(self, source: Path, splits: Sequence[str], *, max_pixels: int = MAX_PIXELS) -> DataSet:
         """Read those of `splits` that there are files for.
 
         The class list is that of train (of the first split there is), in the order of its ids, and the other splits
@@ -60,9 +62,10 @@ class CocoReader:
             source: A JSON file; a YAML that names some; or a folder: `annotations/` with `instances_train*.json` and
                 the like, `train/`, `valid/`, `test/` with a JSON among the images, or one JSON file.
             splits: Of `train`, `val`, `test`.
+            max_pixels: A larger image is left out.
 
         Raises:
-            DataError: If a file, a folder or an annotation is wrong; all faults at once.
+            DataError: If no split can be read, or their categories differ; all faults at once.
         """
         layout = _find_layout(source)
         wanted = [split for split in SPLIT_KEYS if split in splits and split in layout.files]
@@ -73,17 +76,15 @@ class CocoReader:
             )
         leading = next(split for split in SPLIT_KEYS if split in layout.files)
         loaded, faults = _load(layout, {leading, *wanted})
-        images_of: dict[str, list[LabelledImage]] = {}
-        remarks_of = {split: Remarks() for split in wanted}
-        for split in wanted:
-            images_of[split] = []
-            for file, folder in loaded[split]:
-                try:
-                    images_of[split] += label_images(split, file, folder, remarks_of[split])
-                except DataError as error:
-                    faults.extend(error.faults)
-        if faults:
-            raise DataError(faults)
+        findings = Findings()
+        remarks_of = {split: Remarks(split, findings) for split in wanted}
+        images_of = {
+            split: [image for file, folder in loaded[split] for image in label_images(file, folder, remarks_of[split])]
+            for split in wanted
+        }
+        found_faults = [*faults, *(fault for remarks in remarks_of.values() for fault in remarks.faults)]
+        if not any(images_of.values()):
+            raise DataError(found_faults)
         if layout.names is None:
             names_of = {
                 split: _unique(name for file, _ in files for name in file.names) for split, files in loaded.items()
@@ -93,10 +94,32 @@ class CocoReader:
                 split: _unique(box.name for image in images for box in image.boxes)
                 for split, images in images_of.items()
             }
-        names = class_list(names_of, layout.names, source, word="categories")
-        messages = [*layout.messages]
-        found = make_splits(images_of, names, messages, remarks_of, are_sizes=True)
-        return DataSet(source, names, found, tuple(messages), left_out(images_of, found))
+        names_of = {split: found for split, found in names_of.items() if loaded[split]}
+        try:
+            names = class_list(names_of, layout.names, source, word="categories")
+        except DataError as error:
+            raise DataError([*found_faults, *error.faults]) from error
+        if set(wanted) == set(layout.files):  # else the images of the other splits would seem to be in none
+            _note_unlisted(images_of, remarks_of)
+        images_of = {split: images for split, images in images_of.items() if images}
+        found = make_splits(images_of, names, remarks_of, are_sizes=True, max_pixels=max_pixels)
+        faults += [fault for remarks in remarks_of.values() for fault in remarks.faults]
+        if not found:
+            raise DataError(faults)
+        return DataSet(source, names, found, tuple(layout.notes), findings, tuple(faults))
+
+
+def _note_unlisted(images_of: Mapping[str, Sequence[LabelledImage]], remarks_of: Mapping[str, Remarks]) -> None:
+    """Note images that lie beside the listed ones and are in no split."""
+    listed = {image.path for images in images_of.values() for image in images}
+    folders_seen: set[Path] = set()
+    for split, images in images_of.items():
+        for folder in dict.fromkeys(image.path.parent for image in images):
+            if folder not in folders_seen:
+                folders_seen.add(folder)
+                for path in visible_files(folder, *IMAGE_SUFFIXES):
+                    if path not in listed:
+                        remarks_of[split].add("image-unlisted", path)
 
 
 def _load(layout: Layout, splits: set[str]) -> tuple[dict[str, list[tuple[CocoFile, Path | None]]], list[str]]:

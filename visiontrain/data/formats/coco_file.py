@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from visiontrain.data.formats.description import SPLIT_KEYS
-from visiontrain.data.formats.files import Remarks, folder_listing
+from visiontrain.data.formats.files import Place, Remarks, folder_listing
 from visiontrain.data.formats.pixels import LabelledImage, PixelBox, first_of, missing_fault, number_row
 from visiontrain.errors import DataError
+from visiontrain.findings import Tally
 
 PEEK_BYTES = 1 << 16
 PROBES = 20
@@ -119,33 +120,37 @@ def _order(identifier: int | str) -> tuple[bool, int, str]:
     return is_text, 0 if isinstance(identifier, str) else identifier, str(identifier)
 
 
-def label_images(split: str, file: CocoFile, folder: Path | None, remarks: Remarks) -> list[LabelledImage]:
-    """The images of a file, each with its boxes.
+def label_images(file: CocoFile, folder: Path | None, remarks: Remarks) -> list[LabelledImage]:
+    """The images of a file that exist, each with its boxes.
 
     Args:
-        split: Its name, for messages and for the guess of the folder.
         file: What was loaded.
         folder: What `file_name` is relative to; None guesses it.
-        remarks: Told which annotations are left out, and why.
-
-    Raises:
-        DataError: If images do not exist, or annotations have a category that the file lacks.
+        remarks: Told which annotations are left out, and why; which images do not exist, and which categories the file
+            lacks.
     """
-    folder = folder or _guess_folder(split, file)
-    boxes_of = _boxes(split, file, remarks)
+    try:
+        folder = folder or _guess_folder(remarks.split, file)
+    except DataError as error:
+        remarks.faults.extend(error.faults)
+        return []
+    paths = {image["id"]: _path_of(folder, image["file_name"]) for image in file.images}
+    boxes_of = _boxes(file, paths, remarks)
     labelled: list[LabelledImage] = []
     missing: list[str] = []
     for image in file.images:
-        path = _path_of(folder, image["file_name"])
-        if not path.is_file():
+        path = paths[image["id"]]
+        if path.is_file():
+            labelled.append(LabelledImage(path, boxes_of.get(image["id"], ()), _told_size(image)))
+        else:
             missing.append(f"{image['file_name']!r} (image id {image['id']})")
-        labelled.append(LabelledImage(path, boxes_of.get(image["id"], ()), _told_size(image)))
+            remarks.add("image-missing", file.path, text=missing[-1])
     if missing:
         remedy = (
             f"they were looked for below {folder}; fetch them, take them out of {file.path.name}, or give "
-            f"their folder as `{split}_images` in a YAML"
+            f"their folder as `{remarks.split}_images` in a YAML"
         )
-        raise DataError(f"{file.path}: {missing_fault(split, missing, len(labelled), remedy)}")
+        remarks.faults.append(f"{file.path}: {remarks.split}: {missing_fault(missing, len(file.images), remedy)}")
     return labelled
 
 
@@ -154,39 +159,39 @@ def _told_size(image: Mapping[str, Any]) -> tuple[int, int] | None:
     return (height, width) if isinstance(height, int) and isinstance(width, int) and height * width > 0 else None
 
 
-def _boxes(split: str, file: CocoFile, remarks: Remarks) -> dict[Any, list[PixelBox]]:
+def _boxes(file: CocoFile, paths: Mapping[Any, Path], remarks: Remarks) -> dict[Any, list[PixelBox]]:
     """The boxes of each image, by its id, in the order of the file."""
-    file_name_of = {image["id"]: image["file_name"] for image in file.images}
     boxes_of: dict[Any, list[PixelBox]] = {}
     seen: dict[tuple[Any, ...], list[Any]] = {}
-    unknown: list[str] = []
+    unknown = Tally()
     for number, annotation in enumerate(file.annotations):
         if not isinstance(annotation, dict):
-            remarks.add("annotations that are not keys with values, dropped", f"{file.path.name}: number {number}")
+            remarks.add("row-no-box", file.path, text=f"annotation number {number} is not keys with values")
             continue
         image, category = annotation.get("image_id"), annotation.get("category_id")
-        place = f"{file.path.name}: annotation {annotation.get('id', f'number {number}')}"
-        if not _is_id(image) or image not in file_name_of:
-            remarks.add("annotations of images that the file does not list, dropped", f"{place} (image {image!r})")
+        told = f"annotation {annotation.get('id', f'number {number}')}"
+        if not _is_id(image) or image not in paths:
+            remarks.add("row-no-image", file.path, text=f"{told}, image {image!r}")
             continue
-        place += f" of {file_name_of[image]}"
+        place = Place(file.path, None, f"{told} of {paths[image].name}", paths[image])
         row = annotation.get("bbox")
         numbers = number_row(row) if isinstance(row, list) else None
         if not _is_id(category) or category not in file.category_names:
-            unknown.append(f"{place} (category {category!r})")
+            unknown.add(place._replace(text=f"{place.text}, category {category!r}").finding())
         elif annotation.get("iscrowd"):
-            remarks.add("crowd regions, which are no single objects, left out", place)
+            place.note("box-crowd", remarks)
         elif numbers is None:
-            remarks.add("annotations without a bbox of four finite numbers, dropped", f"{place} ({row!r:.40})")
+            place.note("row-no-box", remarks, f"{row!r:.40}")
         elif _is_repeated(seen.setdefault((image, category, numbers), []), annotation.get("segmentation")):
-            remarks.add("annotations that repeat another one exactly, dropped", place)
+            place.note("row-twice", remarks)
         else:
             x, y, width, height = numbers
             box = PixelBox((x, y, x + width, y + height), file.category_names[category], place)
             boxes_of.setdefault(image, []).append(box)
-    if unknown:
-        raise DataError(
-            f"{split}: {len(unknown)} annotations have a category that {file.path} does not list: {first_of(unknown)}; "
+    if unknown.count:
+        remarks.findings.put("class-unknown", remarks.split, unknown)
+        remarks.refuse(
+            f"{unknown.count} annotations have a category that {file.path} does not list: {unknown}; "
             f"its ids are {first_of(list(map(str, file.category_names)))}; add the category or correct the annotations"
         )
     return boxes_of

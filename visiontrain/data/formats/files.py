@@ -6,10 +6,13 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from visiontrain.data.images import IMAGE_SUFFIXES, image_size
+from visiontrain.data.images import IMAGE_SUFFIXES, MAX_PIXELS, TooLargeError, image_size
 from visiontrain.errors import DataError
+from visiontrain.findings import Finding, Findings
 
 SHOWN = 5
 """Examples given with each kind of remark; the count is always told."""
@@ -20,29 +23,25 @@ COMPANION_SUFFIXES = frozenset(["", ".txt", ".json", ".xml", ".csv", ".md", ".ya
 """Files that lie beside images by custom; not worth a remark."""
 
 
+@dataclass(frozen=True)
 class Remarks:
-    """Counts what was met in a split, by kind, with a few places of each."""
+    """What a reader has to say of one split."""
 
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._places: dict[str, list[str]] = {}
+    split: str
+    findings: Findings
+    """Of the data set: those of all splits."""
+    faults: list[str] = field(default_factory=list)
+    """What makes the split unfit for training, one sentence each."""
 
-    def add(self, kind: str, place: str) -> None:
-        """Args:
-        kind: What was met and what became of it, such as `rows without area, dropped`.
-        place: Where, such as `file:line`.
-        """
-        self._counts[kind] += 1
-        shown = self._places.setdefault(kind, [])
-        if len(shown) < SHOWN:
-            shown.append(place)
+    def add(
+        self, code: str, file: object, line: int | None = None, text: str = "", *, image: object = None, count: int = 1
+    ) -> None:
+        """Note a finding of the split. See `Findings.add`."""
+        self.findings.add(code, self.split, file, line, text, image=image, count=count)
 
-    def lines(self, where: str) -> list[str]:
-        return [f"{where}: {count} {kind}: {_join(self._places[kind], count)}" for kind, count in self._counts.items()]
-
-
-def _join(places: Sequence[str], count: int) -> str:
-    return ", ".join(places) + (", …" if count > len(places) else "")
+    def refuse(self, fault: str) -> None:
+        """Note what makes the split unfit for training."""
+        self.faults.append(f"{self.split}: {fault}")
 
 
 def folder_listing(folder: Path) -> str:
@@ -86,32 +85,68 @@ def find_images(folder: Path, remarks: Remarks) -> list[Path]:
             if suffix in IMAGE_SUFFIXES:
                 found.append(path)
             elif suffix not in COMPANION_SUFFIXES:
-                remarks.add(f"files with suffix {suffix}, which is no known image format, left out", name)
+                remarks.add("image-suffix", path)
     return sorted(found)
 
 
-def read_sizes(paths: Sequence[Path], remarks: Remarks) -> list[tuple[int, int] | None]:
-    """Height and width of each image; None, with a remark, where it cannot be read."""
+def read_sizes(
+    paths: Sequence[Path], remarks: Remarks, *, max_pixels: int = MAX_PIXELS
+) -> list[tuple[int, int] | None]:
+    """Height and width of each image; None, with a remark, where it cannot be read or has more than `max_pixels`."""
 
     def size_or_fault(path: Path) -> tuple[int, int] | DataError:
         try:
-            return image_size(path)
+            return image_size(path, max_pixels=max_pixels)
         except DataError as error:
             return error
 
     with ThreadPoolExecutor(HEADER_THREADS) as pool:
         results: Iterable[tuple[int, int] | DataError] = pool.map(size_or_fault, paths)
         sizes: list[tuple[int, int] | None] = []
-        for result in results:
+        for path, result in zip(paths, results, strict=True):
             if isinstance(result, DataError):
-                remarks.add("images that cannot be read, left out", str(result))
+                note_unreadable(path, result, remarks)
                 sizes.append(None)
             else:
                 sizes.append(result)
     return sizes
 
 
-def clip_to_image(box: tuple[float, ...], place: str, remarks: Remarks) -> tuple[float, ...] | None:
+def note_unreadable(path: Path, error: DataError, remarks: Remarks) -> None:
+    """Note an image that cannot be read, and why."""
+    code = "image-too-large" if isinstance(error, TooLargeError) else "image-unreadable"
+    remarks.add(code, path, text=str(error).removeprefix(f"{path}: "))
+
+
+def note_repeats(paths: Sequence[Path], remarks: Remarks) -> None:
+    """Note images that are listed more than once."""
+    for path, count in Counter(paths).items():
+        if count > 1:
+            remarks.add("image-listed-twice", path, count=count - 1)
+
+
+class Place(NamedTuple):
+    """Where a label was read, for remarks."""
+
+    file: Path
+    line: int | None = None
+    text: str = ""
+    """What stands there, or which of its labels it is."""
+    image: Path | None = None
+
+    def note(self, code: str, remarks: Remarks, text: str = "", *, count: int = 1) -> None:
+        """Note a finding here; `text` tells more than the place itself does."""
+        told = ", ".join(filter(None, (self.text, text)))
+        remarks.add(code, self.file, self.line, told, image=self.image, count=count)
+
+    def finding(self) -> Finding:
+        return Finding(str(self.file), self.line, self.text, None if self.image is None else str(self.image))
+
+    def __str__(self) -> str:
+        return str(self.finding())
+
+
+def clip_to_image(box: tuple[float, ...], place: Place, remarks: Remarks) -> tuple[float, ...] | None:
     """The part of a box that lies in the image; None, with a remark, where there is none.
 
     Args:
@@ -121,8 +156,8 @@ def clip_to_image(box: tuple[float, ...], place: str, remarks: Remarks) -> tuple
     """
     clipped = tuple(min(1.0, max(0.0, side)) for side in box)
     if clipped[2] <= clipped[0] or clipped[3] <= clipped[1]:
-        remarks.add("boxes without area inside the image, dropped", place)
+        place.note("box-without-area", remarks)
         return None
     if max(abs(a - b) for a, b in zip(box, clipped, strict=True)) > ROUNDING:
-        remarks.add("boxes reaching beyond the image, clipped", place)
+        place.note("box-clipped", remarks)
     return clipped

@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from visiontrain.data.formats.files import ROUNDING, SHOWN, Remarks, clip_to_image, read_sizes
+from visiontrain.data.formats.files import (
+    ROUNDING,
+    SHOWN,
+    Place,
+    Remarks,
+    clip_to_image,
+    note_repeats,
+    read_sizes,
+)
+from visiontrain.data.images import MAX_PIXELS
 from visiontrain.errors import DataError
 from visiontrain.sample import Record, Records
 
@@ -27,8 +36,8 @@ class PixelBox(NamedTuple):
     """(x1, y1, x2, y2), pixels; finite, but not yet known to lie in the image."""
     name: str
     """Of its class."""
-    place: str
-    """Where it was read, for messages."""
+    place: Place
+    """Where it was read, for remarks."""
 
 
 class LabelledImage(NamedTuple):
@@ -87,105 +96,74 @@ def class_list(
 def make_splits(
     images_of: Mapping[str, Sequence[LabelledImage]],
     names: tuple[str, ...],
-    messages: list[str],
     remarks_of: Mapping[str, Remarks],
     *,
     are_sizes: bool,
+    max_pixels: int = MAX_PIXELS,
 ) -> dict[str, Records]:
-    """Records of the images that can be read, with boxes in fractions of them.
+    """Records of the images that can be read, with boxes in fractions of them; a split without any is left out.
 
     Args:
         images_of: What was read of each split. Boxes are pixels of the picture itself, whatever size the labels tell.
         names: The class list; it holds the names of all boxes.
-        messages: Told what was dropped or clipped.
-        remarks_of: What was met in each split before.
+        remarks_of: Told what was dropped or clipped, and what makes a split unfit: all its images cannot be read, or
+            all its boxes are in another unit.
         are_sizes: Whether the format writes corner, width, height; then two corners in their place are looked for.
-
-    Raises:
-        DataError: If no image of a split can be read, or all its boxes are in another unit; all faults at once.
+        max_pixels: A larger image is left out.
     """
+    index_of = {name: index for index, name in enumerate(names)}
     found: dict[str, Records] = {}
-    faults: list[str] = []
     for split, images in images_of.items():
-        try:
-            found[split] = _make_records(split, images, names, messages, remarks_of[split], are_sizes=are_sizes)
-        except DataError as error:
-            faults.extend(error.faults)
-    if faults:
-        raise DataError(faults)
+        remarks = remarks_of[split]
+        paths = [image.path for image in images]
+        note_repeats(paths, remarks)
+        sizes = read_sizes(paths, remarks, max_pixels=max_pixels)
+        readable = [(image, size) for image, size in zip(images, sizes, strict=True) if size is not None]
+        records = [_make_record(image, size, index_of, remarks) for image, size in readable]
+        _check_unit(readable, remarks, are_sizes=are_sizes)
+        if records:
+            found[split] = Records(records)
+        elif images:
+            remarks.refuse(f"none of the {len(images)} images can be read; the first is {paths[0]}")
     return found
 
 
-def left_out(images_of: Mapping[str, Sequence[LabelledImage]], found: Mapping[str, Records]) -> dict[str, int]:
-    """How many images of each split could not be read."""
-    return {split: len(images_of[split]) - len(records) for split, records in found.items()}
+def _make_record(image: LabelledImage, size: tuple[int, int], index_of: Mapping[str, int], remarks: Remarks) -> Record:
+    height, width = size
+    if image.told_size not in (None, size):
+        told = "×".join(map(str, reversed(image.told_size or ())))
+        remarks.add("image-size", image.path, text=f"width × height {width}×{height}, labels {told}")
+    boxes: list[tuple[float, ...]] = []
+    classes: list[int] = []
+    for (x1, y1, x2, y2), name, place in image.boxes:
+        clipped = clip_to_image((x1 / width, y1 / height, x2 / width, y2 / height), place, remarks)
+        if clipped is not None:
+            boxes.append(clipped)
+            classes.append(index_of[name])
+    return Record(image.path, *size, np.array(boxes, np.float32).reshape(-1, 4), np.array(classes, np.int64))
 
 
-def _make_records(
-    split: str,
-    images: Sequence[LabelledImage],
-    names: tuple[str, ...],
-    messages: list[str],
-    remarks: Remarks,
-    *,
-    are_sizes: bool,
-) -> Records:
-    index_of = {name: index for index, name in enumerate(names)}
-    repeated = len(images) - len({image.path for image in images})
-    if repeated:
-        messages.append(f"{split}: {repeated} images are listed more than once; each is used as often as it is listed")
-    records: list[Record] = []
-    readable: list[tuple[LabelledImage, tuple[int, int]]] = []
-    for image, size in zip(images, read_sizes([image.path for image in images], remarks), strict=True):
-        if size is None:
-            continue
-        readable.append((image, size))
-        if image.told_size not in (None, size):
-            told = "×".join(map(str, reversed(image.told_size or ())))
-            remarks.add(
-                "images that are not as large as their labels tell, boxes taken as pixels of the image itself",
-                f"{image.path.name} (width × height {size[1]}×{size[0]}, labels {told})",
-            )
-        boxes: list[tuple[float, ...]] = []
-        classes: list[int] = []
-        height, width = size
-        for box, name, place in image.boxes:
-            x1, y1, x2, y2 = box
-            clipped = clip_to_image((x1 / width, y1 / height, x2 / width, y2 / height), place, remarks)
-            if clipped is not None:
-                boxes.append(clipped)
-                classes.append(index_of[name])
-        records.append(
-            Record(image.path, *size, np.array(boxes, np.float32).reshape(-1, 4), np.array(classes, np.int64))
-        )
-    fault = _unit_fault(split, readable, are_sizes=are_sizes)
-    if fault is not None:
-        raise DataError(fault)
-    if not records:
-        raise DataError(f"{split}: none of the {len(images)} images can be read; the first is {images[0].path}")
-    messages.extend(remarks.lines(split))
-    return Records(records)
-
-
-def _unit_fault(split: str, images: Sequence[tuple[LabelledImage, tuple[int, int]]], *, are_sizes: bool) -> str | None:
-    """What tells that all boxes of a split are written in another way than the format's; None if nothing does."""
+def _check_unit(images: Sequence[tuple[LabelledImage, tuple[int, int]]], remarks: Remarks, *, are_sizes: bool) -> None:
+    """Note it where all boxes of a split seem to be written in another way than the format's."""
     rows = [(row.box, size, row.place) for image, size in images for row in image.boxes if _has_area(row.box)]
     if not rows:
-        return None
+        return
     box, _, place = rows[0]
     if all(max(map(abs, corners)) <= 1 + ROUNDING for corners, _, _ in rows):
-        return (
-            f"{split}: all {len(rows)} boxes hold fractions, such as {place} ({_written(box, are_sizes)}); multiply x "
+        place.note("box-in-fractions", remarks, count=len(rows))
+        remarks.refuse(
+            f"all {len(rows)} boxes hold fractions, such as {place} ({_written(box, are_sizes)}); multiply x "
             "and width by the image's width, y and height by its height"
         )
+        return
     beyond = [row for row in rows if row[0][2] > row[1][1] + 1 or row[0][3] > row[1][0] + 1]
     if are_sizes and len(beyond) > BEYOND_SHARE * len(rows) and all(_fits_as_corners(*row[:2]) for row in rows):
         box, _, place = beyond[0]
-        return (
-            f"{split}: {len(beyond)} of {len(rows)} boxes reach beyond the image, and all fit it when read as two "
+        place.note("box-as-corners", remarks, count=len(beyond))
+        remarks.refuse(
+            f"{len(beyond)} of {len(rows)} boxes reach beyond the image, and all fit it when read as two "
             f"corners, such as {place} ({_written(box, are_sizes)}); write x, y, width, height"
         )
-    return None
 
 
 def _has_area(box: tuple[float, ...]) -> bool:
@@ -203,9 +181,9 @@ def _written(box: tuple[float, ...], are_sizes: bool) -> str:
     return " ".join(f"{number:g}" for number in ((x1, y1, x2 - x1, y2 - y1) if are_sizes else box))
 
 
-def missing_fault(split: str, missing: Sequence[str], total: int, remedy: str) -> str:
+def missing_fault(missing: Sequence[str], total: int, remedy: str) -> str:
     """The fault of a split whose label files name images that are not there."""
-    return f"{split}: {len(missing)} of {total} images do not exist: {first_of(missing, '; ')}; {remedy}"
+    return f"{len(missing)} of {total} images do not exist: {first_of(missing, '; ')}; {remedy}"
 
 
 def first_of(texts: Sequence[str], separator: str = ", ") -> str:

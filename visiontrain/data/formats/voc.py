@@ -20,10 +20,11 @@ from visiontrain.data.formats.description import (
     yaml_of,
 )
 from visiontrain.data.formats.files import Remarks, folder_listing, visible_files
-from visiontrain.data.formats.pixels import LabelledImage, class_list, left_out, make_splits, missing_fault
+from visiontrain.data.formats.pixels import LabelledImage, class_list, make_splits, missing_fault
 from visiontrain.data.formats.voc_file import VocFile, read_voc
-from visiontrain.data.images import IMAGE_SUFFIXES
+from visiontrain.data.images import IMAGE_SUFFIXES, MAX_PIXELS
 from visiontrain.errors import DataError
+from visiontrain.findings import Findings
 from visiontrain.sample import DataSet
 
 XML_FOLDERS = ("Annotations", "annotations")
@@ -46,7 +47,7 @@ class Layout:
 
     parts: Mapping[str, Sequence[Part]]
     names: tuple[str, ...] | None = None
-    messages: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 class VocReader:
@@ -58,7 +59,7 @@ class VocReader:
             return described == "voc"
         return source.is_dir() and bool(_found_parts(source.absolute()))
 
-    def read(self, source: Path, splits: Sequence[str]) -> DataSet:
+    def read(self, source: Path, splits: Sequence[str], *, max_pixels: int = MAX_PIXELS) -> DataSet:
         """Read those of `splits` that there are files for.
 
         The class list is what the objects of train (of the first split there is) are called, by the alphabet; the
@@ -69,9 +70,10 @@ class VocReader:
                 `train/`, `valid/`, `test/`, or XML files beside images; or a YAML whose splits name such lists or
                 folders, which may give the class list as `names` and the images as `train_images`.
             splits: Of `train`, `val`, `test`.
+            max_pixels: A larger image is left out.
 
         Raises:
-            DataError: If a file or folder is wrong; all faults at once.
+            DataError: If no split can be read, or their classes differ; all faults at once.
         """
         layout = _find_layout(source)
         wanted = [split for split in SPLIT_KEYS if split in splits and split in layout.parts]
@@ -82,23 +84,25 @@ class VocReader:
             )
         leading = next(split for split in SPLIT_KEYS if split in layout.parts)
         needed = [split for split in SPLIT_KEYS if split in wanted or (split == leading and layout.names is None)]
-        messages = [*layout.messages]
-        faults: list[str] = []
-        remarks_of = {split: Remarks() for split in needed}
-        images_of: dict[str, list[LabelledImage]] = {}
-        for split in needed:
-            told = messages if split in wanted else []
-            images_of[split], found_faults = _label_images(split, layout.parts[split], remarks_of[split], told)
-            faults += found_faults
-        if faults:
+        findings = Findings()
+        remarks_of = {split: Remarks(split, findings if split in wanted else Findings()) for split in needed}
+        images_of = {split: _label_images(layout.parts[split], remarks_of[split]) for split in needed}
+        faults = [fault for remarks in remarks_of.values() for fault in remarks.faults]
+        if not any(images_of.values()):
             raise DataError(faults)
         names_of = {
             split: sorted({box.name for image in images for box in image.boxes}) for split, images in images_of.items()
         }
-        names = class_list(names_of, layout.names, source, word="classes")
-        wanted_images = {split: images_of[split] for split in wanted}
-        found = make_splits(wanted_images, names, messages, remarks_of, are_sizes=False)
-        return DataSet(source, names, found, tuple(messages), left_out(wanted_images, found))
+        try:
+            names = class_list(names_of, layout.names, source, word="classes")
+        except DataError as error:
+            raise DataError([*faults, *error.faults]) from error
+        wanted_images = {split: images_of[split] for split in wanted if images_of[split]}
+        found = make_splits(wanted_images, names, remarks_of, are_sizes=False, max_pixels=max_pixels)
+        faults = [fault for remarks in remarks_of.values() for fault in remarks.faults]
+        if not found:
+            raise DataError(faults)
+        return DataSet(source, names, found, tuple(layout.notes), findings, tuple(faults))
 
 
 def _find_layout(source: Path) -> Layout:
@@ -186,35 +190,33 @@ def _images_by_stem(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
-def _label_images(
-    split: str, parts: Sequence[Part], remarks: Remarks, messages: list[str]
-) -> tuple[list[LabelledImage], list[str]]:
-    """The images of a split with their boxes, and what is wrong with it."""
+def _label_images(parts: Sequence[Part], remarks: Remarks) -> list[LabelledImage]:
+    """The images of a split with their boxes."""
     labelled: list[LabelledImage] = []
-    faults: list[str] = []
     without: list[Path] = []
     for part in parts:
         try:
-            images, unlabelled = _label_part(split, part, remarks)
+            images, unlabelled = _label_part(part, remarks)
         except DataError as error:
-            faults.extend(error.faults)
+            remarks.faults.extend(error.faults)
             continue
         labelled += images
         without += unlabelled
-    if without and len(without) == len(labelled) and split == "train" and not faults:
-        faults.append(
-            f"{split}: none of its {len(without)} images has an XML file; for {without[0].name} {without[0].stem}.xml "
-            f"was looked for in {parts[0].xml_folder}; put it there; {folder_listing(parts[0].xml_folder)}"
+    folder = parts[0].xml_folder
+    if without and len(without) == len(labelled) and remarks.split == "train":
+        first = without[0]
+        remarks.add("label-missing-all", first, text=f"looked for in {folder}", count=len(without))
+        remarks.refuse(
+            f"none of its {len(without)} images has an XML file; for {first.name} {first.stem}.xml was looked for in "
+            f"{folder}; put it there; {folder_listing(folder)}"
         )
     elif without:
-        messages.append(
-            f"{split}: {parts[0].xml_folder}: {len(without)} of {len(labelled)} images have no XML file and count as "
-            "background"
-        )
-    return labelled, faults
+        told = f"{len(without)} of {len(labelled)}, such as {without[0].name}"
+        remarks.add("label-missing", folder, text=told, count=len(without))
+    return labelled
 
 
-def _label_part(split: str, part: Part, remarks: Remarks) -> tuple[list[LabelledImage], list[Path]]:
+def _label_part(part: Part, remarks: Remarks) -> tuple[list[LabelledImage], list[Path]]:
     """The images of a part with their boxes, and those of them that have no XML file."""
     images = _images_by_stem(part.image_folder)
     xml_of = {path.stem: path for path in visible_files(part.xml_folder, ".xml")}
@@ -222,37 +224,40 @@ def _label_part(split: str, part: Part, remarks: Remarks) -> tuple[list[Labelled
     labelled: list[LabelledImage] = []
     without: list[Path] = []
     missing: list[str] = []
-    faults: list[str] = []
+    unreadable: set[Path] = set()
+    num_faults = len(remarks.faults)
     for stem in stems:
         try:
-            file = read_voc(xml_of[stem], remarks) if stem in xml_of else None
+            file = read_voc(xml_of[stem], remarks, next(iter(images.get(stem, ())), None)) if stem in xml_of else None
         except DataError as error:
-            faults.extend(error.faults)
+            unreadable.update(images.get(stem, ()))
+            remarks.add("label-unreadable", xml_of[stem], text=str(error).removeprefix(f"{xml_of[stem]}: "))
+            remarks.faults.extend(error.faults)
             continue
         path = _image_of(stem, file, images, part.image_folder)
         if path is None:
             is_elsewhere = file is not None and file.file_name and Path(file.file_name).stem != stem
             missing.append(f"{stem} (or {file.file_name})" if file and is_elsewhere else stem)
+            remarks.add("image-missing", xml_of.get(stem) or part.list_file, text=missing[-1])
             continue
         labelled.append(LabelledImage(path, file.boxes if file else (), file.told_size if file else None))
         if file is None:
             without.append(path)
     if part.list_file is None:
-        claimed = {image.path for image in labelled}
+        claimed = {image.path for image in labelled} | unreadable
         without = [path for paths in images.values() for path in paths if path not in claimed]
         labelled += [LabelledImage(path, (), None) for path in without]
         labelled.sort(key=lambda image: image.path)
+    where = part.list_file or part.xml_folder
     if missing:
-        where = part.list_file or part.xml_folder
         remedy = (
             f"they were looked for in {part.image_folder}; fetch them, take them out of {where.name}, or give their "
-            f"folder as `{split}_images` in a YAML"
+            f"folder as `{remarks.split}_images` in a YAML"
         )
-        faults.append(f"{where}: {missing_fault(split, missing, len(stems), remedy)}")
-    if not labelled and not faults:
-        faults.append(f"{part.list_file or part.image_folder}: {split} has no images; list or put at least one there")
-    if faults:
-        raise DataError(faults)
+        remarks.faults.append(f"{where}: {remarks.split}: {missing_fault(missing, len(stems), remedy)}")
+    if not labelled and len(remarks.faults) == num_faults:
+        where = part.list_file or part.image_folder
+        remarks.faults.append(f"{where}: {remarks.split} has no images; list or put at least one there")
     return labelled, without
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from visiontrain.data.formats.files import Remarks
+from visiontrain.data.formats.files import Place, Remarks
 from visiontrain.data.formats.pixels import PixelBox, number_row
 from visiontrain.errors import DataError
 
 SIDES = ("xmin", "ymin", "xmax", "ymax")
+OBJECT_TAG = re.compile(rb"<object[\s>]")
 
 
 class VocFile(NamedTuple):
@@ -24,7 +27,7 @@ class VocFile(NamedTuple):
     boxes: tuple[PixelBox, ...]
 
 
-def read_voc(path: Path, remarks: Remarks) -> VocFile:
+def read_voc(path: Path, remarks: Remarks, image: Path | None = None) -> VocFile:
     """Read one file.
 
     xmin, ymin, xmax, ymax are the edges of the box in pixels, nothing subtracted: that is how labeling programs write
@@ -34,36 +37,47 @@ def read_voc(path: Path, remarks: Remarks) -> VocFile:
     Args:
         path: The file.
         remarks: Told which objects are dropped, and why.
+        image: The image that lies beside it, for remarks.
 
     Raises:
         DataError: If the file cannot be read or holds no `<annotation>`.
     """
     try:
-        root = ElementTree.fromstring(path.read_bytes())
+        content = path.read_bytes()
+        root = ElementTree.fromstring(content)
     except (OSError, ValueError, LookupError, ElementTree.ParseError) as error:
         raise DataError(f"{path}: cannot be read as XML ({error}); mend the file") from error
     if root.tag != "annotation":
         raise DataError(f"{path}: holds <{root.tag}>; a file of boxes starts with <annotation>")
     boxes: list[PixelBox] = []
     seen: set[tuple[object, ...]] = set()
-    for number, element in enumerate(root.findall("object"), 1):
-        place = f"{path}: object {number}"
+    elements = root.findall("object")
+    lines = _lines_of_objects(content, len(elements))
+    for number, (element, line) in enumerate(zip(elements, lines, strict=True), 1):
         name = _text(element, "name")
         corners = element.find("bndbox")
         texts = ["" if corners is None else _text(corners, side) for side in SIDES]
         box = number_row([_number(text) for text in texts])
+        place = Place(path, line, f"object {number}, {' '.join([name, *texts]).strip():.50}", image)
         if not name:
-            remarks.add("objects without a name, dropped", place)
+            place.note("row-no-name", remarks)
         elif box is None:
-            remarks.add("objects without a bndbox of four finite numbers, dropped", f"{place} ({' '.join(texts):.40})")
+            place.note("row-no-box", remarks)
         elif (name, box) in seen:
-            remarks.add("objects that repeat another one exactly, dropped", place)
+            place.note("row-twice", remarks)
         else:
             seen.add((name, box))
-            written = " ".join(f"{number:g}" for number in box)
-            boxes.append(PixelBox(box, name, f"{place} ({name} {written})"))
+            boxes.append(PixelBox(box, name, place))
     file_name = _text(root, "filename").replace("\\", "/").rpartition("/")[2]
     return VocFile(file_name, _told_size(root), tuple(boxes))
+
+
+def _lines_of_objects(content: bytes, count: int) -> Sequence[int | None]:
+    """The line on which each object starts, from 1; unknown where tags stand in comments or in another encoding."""
+    starts = [match.start() for match in OBJECT_TAG.finditer(content)]
+    if len(starts) != count:
+        return [None] * count
+    return [content.count(b"\n", 0, start) + 1 for start in starts]
 
 
 def _text(element: ElementTree.Element, tag: str) -> str:

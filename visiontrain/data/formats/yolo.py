@@ -19,10 +19,19 @@ from visiontrain.data.formats.description import (
     root_of,
     yaml_of,
 )
-from visiontrain.data.formats.files import SHOWN, Remarks, find_images, folder_listing, read_sizes
+from visiontrain.data.formats.files import (
+    SHOWN,
+    Remarks,
+    find_images,
+    folder_listing,
+    note_repeats,
+    read_sizes,
+)
 from visiontrain.data.formats.yolo_labels import LabelFinder, LabelReader
-from visiontrain.data.label_cache import cached_records
+from visiontrain.data.images import MAX_PIXELS
+from visiontrain.data.label_cache import Reading, cached_records
 from visiontrain.errors import DataError
+from visiontrain.findings import Findings
 from visiontrain.sample import DataSet, Record, Records
 
 
@@ -32,49 +41,48 @@ class YoloReader:
     def recognizes(self, source: Path) -> bool:
         return described_format(source) == "yolo"
 
-    def read(self, source: Path, splits: Sequence[str]) -> DataSet:
+    def read(self, source: Path, splits: Sequence[str], *, max_pixels: int = MAX_PIXELS) -> DataSet:
         """Read those of `splits` that the YAML names.
 
         Args:
             source: The YAML, or a folder that holds it.
             splits: Of `train`, `val`, `test`.
+            max_pixels: A larger image is left out.
 
         Raises:
-            DataError: If the YAML, a folder or a label is wrong; all faults at once.
+            DataError: If the YAML is wrong, or no split can be read; all faults at once.
         """
         yaml_path = yaml_of(source)
         description = load_yaml(yaml_path)
         names = read_names(description, yaml_path)
         refuse_image_folders(description, yaml_path)
-        root, messages = root_of(description, yaml_path), download_notes(description, yaml_path)
+        root, notes = root_of(description, yaml_path), download_notes(description, yaml_path)
         found: dict[str, Records] = {}
-        unreadable: dict[str, int] = {}
+        findings = Findings()
         faults: list[str] = []
         for split in splits:
+            remarks = Remarks(split, findings)
             try:
                 entries = entries_of(description, split, yaml_path)
-                if not entries:
-                    continue
-                records, unreadable[split] = _read_split(split, entries, root, names, messages)
+                records = _read_split(entries, root, names, remarks, max_pixels) if entries else None
             except DataError as error:
                 faults.extend(error.faults)
                 continue
+            faults.extend(remarks.faults)
             if records is not None:
                 found[split] = records
-        if faults:
-            raise DataError(faults)
         if not found:
             raise DataError(
-                f"{yaml_path}: names no images for {' or '.join(splits)}; give the key a folder that holds images"
+                faults
+                or f"{yaml_path}: names no images for {' or '.join(splits)}; give the key a folder that holds images"
             )
-        return DataSet(source, names, found, tuple(messages), unreadable)
+        return DataSet(source, names, found, tuple(notes), findings, tuple(faults))
 
 
 def _read_split(
-    split: str, entries: list[tuple[str, Path]], root: Path, names: tuple[str, ...], messages: list[str]
-) -> tuple[Records | None, int]:
-    """The images and labels of one split, None where it is empty and may be (not `train`); and the images left out."""
-    remarks = Remarks()
+    entries: list[tuple[str, Path]], root: Path, names: tuple[str, ...], remarks: Remarks, max_pixels: int
+) -> Records | None:
+    """The images and labels of one split, None where it is empty and may be (not `train`)."""
     faults: list[str] = []
     paths: list[Path] = []
     for what, entry in entries:
@@ -84,46 +92,47 @@ def _read_split(
             faults.extend(error.faults)
             continue
         if not images:
-            messages.append(f"{what}: holds no images")
+            remarks.add("split-empty", what)
         paths.extend(images)
     if faults:
         raise DataError(faults)
     if not paths:
-        if split == "train":
+        if remarks.split == "train":
             raise DataError([f"{what}: holds no images; name a folder that does" for what, _ in entries])
-        return None, 0
-    twice = len(paths) - len(set(paths))
-    if twice:
-        messages.append(f"{split}: {twice} images are listed more than once; each is used as often as it is listed")
+        return None
+    note_repeats(paths, remarks)
     finder = LabelFinder(paths)
-    finder.check(split, messages)
+    finder.check(remarks)
+    finder.check_leftovers(remarks)
     labels = [finder.find(path) for path in paths]
-    records, lines = cached_records(
+    reading = cached_records(
         paths,
         labels,
-        lambda: _read_labels(split, paths, labels, len(names)),
-        key_parts=["yolo", *names],
-        slot=f"yolo {entries[0][0]} {split}",
+        lambda: _read_labels(remarks.split, paths, labels, len(names), max_pixels),
+        key_parts=["yolo", max_pixels, *names],
+        slot=f"yolo {entries[0][0]} {remarks.split}",
     )
-    messages.extend([*remarks.lines(split), *lines])
-    if not records:
-        raise DataError(f"{split}: none of the {len(paths)} images can be read; the first is {paths[0]}")
-    return Records(records), len(paths) - len(records)
+    remarks.findings.update(reading.findings)
+    remarks.faults.extend(reading.faults)
+    if not reading.records:
+        raise DataError(f"{remarks.split}: none of the {len(paths)} images can be read; the first is {paths[0]}")
+    return Records(reading.records)
 
 
 def _read_labels(
-    split: str, paths: list[Path], labels: list[Path | None], num_classes: int
-) -> tuple[list[Record], list[str]]:
+    split: str, paths: list[Path], labels: list[Path | None], num_classes: int, max_pixels: int
+) -> Reading:
     """The records of the images that can be read, and what there is to say of them."""
-    remarks = Remarks()
+    remarks = Remarks(split, Findings())
     reader = LabelReader(num_classes, remarks)
     records: list[Record] = []
-    for path, label_path, size in zip(paths, labels, read_sizes(paths, remarks), strict=True):
+    sizes = read_sizes(paths, remarks, max_pixels=max_pixels)
+    for path, label_path, size in zip(paths, labels, sizes, strict=True):
         if size is not None:
-            boxes, classes = reader.read(label_path) if label_path else reader.nothing()
+            boxes, classes = reader.read(label_path, path) if label_path else reader.nothing()
             records.append(Record(path, *size, boxes, classes))
-    reader.check(split)
-    return records, remarks.lines(split)
+    reader.check()
+    return Reading(records, remarks.findings, tuple(remarks.faults))
 
 
 def _images_of(what: str, entry: Path, root: Path, remarks: Remarks) -> list[Path]:
@@ -136,7 +145,7 @@ def _images_of(what: str, entry: Path, root: Path, remarks: Remarks) -> list[Pat
         if path.is_dir():
             return find_images(path, remarks)
         if path.suffix.lower() == ".txt" and path.is_file():
-            return _listed_images(what, path, root)
+            return _listed_images(what, path, root, remarks)
         if path.is_file():
             raise DataError(f"{what}: {path} is a file; it should be a folder or a .txt file of image paths")
     raise DataError(
@@ -145,7 +154,7 @@ def _images_of(what: str, entry: Path, root: Path, remarks: Remarks) -> list[Pat
     )
 
 
-def _listed_images(what: str, list_file: Path, root: Path) -> list[Path]:
+def _listed_images(what: str, list_file: Path, root: Path, remarks: Remarks) -> list[Path]:
     """The images that a list file names, one a line, relative to its own folder or to the root."""
     try:
         lines = list_file.read_text(encoding="utf-8-sig").splitlines()
@@ -160,10 +169,11 @@ def _listed_images(what: str, list_file: Path, root: Path) -> list[Path]:
         places = [Path(os.path.normpath(folder / text)) for folder in (list_file.parent, root)]
         path = next((place for place in places if place.is_file()), None)
         if path is None:
+            remarks.add("image-missing", list_file, number, repr(text))
             missing.append(f"{list_file}:{number}: {text!r}, looked for as {' and '.join(map(str, places))}")
         else:
             found.append(path)
     if missing:
         shown = "; ".join(missing[:SHOWN]) + ("; …" if len(missing) > SHOWN else "")
-        raise DataError(f"{what}: {len(missing)} of the images listed do not exist: {shown}; correct the list")
+        remarks.faults.append(f"{what}: {len(missing)} of the images listed do not exist: {shown}; correct the list")
     return found

@@ -14,13 +14,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from visiontrain.data.formats.files import SHOWN, Remarks, clip_to_image, folder_listing
-from visiontrain.errors import DataError
+from visiontrain.data.formats.files import Place, Remarks, clip_to_image, folder_listing
+from visiontrain.data.images import IMAGE_SUFFIXES
+from visiontrain.findings import Finding, Tally
 
 PIXEL_VALUE = 2.0
 """A coordinate above this is no fraction of an image."""
 PIXEL_SHARE = 0.1
 """From this share of rows in pixels on, the whole split is taken to be in pixels, which is an error."""
+OTHER_TEXTS = frozenset({"classes", "labels", "names", "obj", "readme", "notes", "license", "train", "val", "test"})
+"""Stems of text files that lie beside label files by custom and are none."""
 
 
 class LabelFinder:
@@ -39,24 +42,41 @@ class LabelFinder:
                 return folder / name
         return None
 
-    def check(self, split: str, messages: list[str]) -> None:
-        """Tell how many images have no label file.
-
-        Raises:
-            DataError: If none of `train` has: a path is wrong then.
-        """
+    def check(self, remarks: Remarks) -> None:
+        """Note, folder by folder, how many images have no label file; where none of `train` has, a path is wrong."""
         total: Counter[Path] = Counter(image.parent for image in self._images)
-        without: Counter[Path] = Counter(image.parent for image in self._images if self.find(image) is None)
-        if split == "train" and without.total() == len(self._images):
-            looked = [str(folder) for folder in self._label_folders(self._images[0].parent)]
-            raise DataError(
-                f"{split}: none of its {len(self._images)} images has a label file; for {self._images[0].name} it was "
-                f"looked for in {' and '.join(looked)}; put {self._images[0].stem}.txt into one of these "
-                f"(an empty file marks a background image); {folder_listing(Path(looked[0]).parent)}"
+        without = [image for image in self._images if self.find(image) is None]
+        if remarks.split == "train" and len(without) == len(self._images):
+            first = self._images[0]
+            looked = self._label_folders(first.parent)
+            where = " and ".join(map(str, looked))
+            remarks.add("label-missing-all", first, text=f"looked for in {where}", count=len(without))
+            remarks.refuse(
+                f"none of its {len(self._images)} images has a label file; for {first.name} it was looked for in "
+                f"{where}; put {first.stem}.txt into one of these (an empty file marks a background image); "
+                f"{folder_listing(looked[0].parent)}"
             )
-        for folder, count in without.items():
-            share = f"all {count}" if count == total[folder] else f"{count} of {total[folder]}"
-            messages.append(f"{split}: {folder}: {share} images have no label file and count as background")
+            return
+        for folder, count in Counter(image.parent for image in without).items():
+            if count == total[folder]:
+                remarks.add("label-missing-folder", folder, text=f"{count} images")
+                continue
+            first = next(image for image in without if image.parent == folder)
+            remarks.add("label-missing", folder, text=f"{count} of {total[folder]}, such as {first.name}", count=count)
+
+    def check_leftovers(self, remarks: Remarks) -> None:
+        """Note label files for which no image lies where it should."""
+        images_of: dict[Path, set[str]] = {}
+        for folder in dict.fromkeys(image.parent for image in self._images):
+            names = {Path(name).stem for name in self._listing(folder) if Path(name).suffix.lower() in IMAGE_SUFFIXES}
+            for label_folder in self._label_folders(folder):
+                images_of.setdefault(label_folder, set()).update(names)
+        for label_folder, stems in images_of.items():
+            labels = {name[:-4] for name in self._listing(label_folder) if name.endswith(".txt") and name[0] != "."}
+            for stem in sorted(labels - stems):
+                path = label_folder / f"{stem}.txt"
+                if stem.lower().split(".")[0] not in OTHER_TEXTS and path not in images_of and _holds_rows(path):
+                    remarks.add("label-without-image", path)
 
     def _label_folders(self, folder: Path) -> list[Path]:
         """`…/images/…` → `…/labels/…`, for the last `images` first, then the folder of the images itself."""
@@ -74,15 +94,25 @@ class LabelFinder:
         return self._listings[folder]
 
 
+def _holds_rows(path: Path) -> bool:
+    """Whether a text file begins like a label file, or is empty."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            fields = file.readline().split()
+        return all(math.isfinite(float(field)) for field in fields) and len(fields) != 1
+    except (OSError, ValueError):
+        return False
+
+
 class LabelReader:
-    """Reads label files of one split and gathers what is wrong with them."""
+    """Reads label files of one split and notes what is wrong with them."""
 
     def __init__(self, num_classes: int, remarks: Remarks) -> None:
         self._num_classes = num_classes
         self._remarks = remarks
-        self._faults: list[str] = []
-        self._bad_classes: list[str] = []
-        self._pixel_rows: list[str] = []
+        self._unreadable = Tally()
+        self._bad_classes = Tally()
+        self._pixel_rows = Tally()
         self._seen_classes: Counter[float] = Counter()
         self._num_rows = 0
 
@@ -91,8 +121,12 @@ class LabelReader:
         """The labels of a background image."""
         return np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
 
-    def read(self, path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def read(self, path: Path, image: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Read one file.
+
+        Args:
+            path: The label file.
+            image: The image it belongs to, for remarks.
 
         Returns:
             (N, 4) float32 xyxy in fractions of the image, within [0, 1], and (N,) int64 classes.
@@ -100,18 +134,18 @@ class LabelReader:
         try:
             text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            self._faults.append(f"{path}: cannot be read ({error}); save it as UTF-8 text")
+            self._unreadable.add(Finding(str(path), text=str(error), image=str(image)))
             return self.nothing()
         boxes: list[tuple[float, ...]] = []
         classes: list[int] = []
         seen: set[tuple[float, ...]] = set()
         for number, line in enumerate(text.splitlines(), 1):
-            place = f"{path}:{number}"
-            row = self._numbers(line, place)
+            row = self._numbers(line, Place(path, number, "", image))
             if row is None:
                 continue
+            place = Place(path, number, line.strip()[:60], image)
             if row in seen:
-                self._remarks.add("rows that repeat another one exactly, dropped", place)
+                place.note("row-twice", self._remarks)
                 continue
             seen.add(row)
             box = self._box(row, place)
@@ -122,30 +156,35 @@ class LabelReader:
             return self.nothing()
         return np.array(boxes, np.float32), np.array(classes, np.int64)
 
-    def check(self, split: str) -> None:
-        """Tell what makes the split unusable.
-
-        Raises:
-            DataError: If a file could not be read, a class is out of range, or coordinates are in pixels.
-        """
-        faults = list(self._faults)
-        if self._bad_classes:
-            faults.append(
-                f"{split}: {len(self._bad_classes)} rows have a class that is not one of 0 to "
-                f"{self._num_classes - 1}: {_shown(self._bad_classes)}; {self._class_hint()}"
+    def check(self) -> None:
+        """Note what makes the split unusable: a file that cannot be read, unknown classes, coordinates in pixels."""
+        remarks, findings = self._remarks, self._remarks.findings
+        findings.put("label-unreadable", remarks.split, self._unreadable)
+        if self._unreadable.count:
+            remarks.refuse(
+                f"{self._unreadable.count} label files cannot be read: {self._unreadable}; save them as UTF-8 text"
             )
-        if len(self._pixel_rows) > PIXEL_SHARE * self._num_rows:
-            faults.append(
-                f"{split}: {len(self._pixel_rows)} of {self._num_rows} rows hold pixels: {_shown(self._pixel_rows)}; "
+        is_from_one = self._counts_from_one()
+        findings.put("class-from-one" if is_from_one else "class-unknown", remarks.split, self._bad_classes)
+        if self._bad_classes.count:
+            hint = (
+                f"all classes are 1 to {self._num_classes}: count from 0, subtract 1 from each"
+                if is_from_one
+                else "correct the rows, or add the missing names to the YAML"
+            )
+            remarks.refuse(
+                f"{self._bad_classes.count} rows have a class that is not one of 0 to {self._num_classes - 1}: "
+                f"{self._bad_classes}; {hint}"
+            )
+        is_in_pixels = self._pixel_rows.count > PIXEL_SHARE * self._num_rows
+        findings.put("box-in-pixels" if is_in_pixels else "box-outside", remarks.split, self._pixel_rows)
+        if is_in_pixels:
+            remarks.refuse(
+                f"{self._pixel_rows.count} of {self._num_rows} rows hold pixels: {self._pixel_rows}; "
                 "divide x and width by the image's width, y and height by its height"
             )
-        else:
-            for place in self._pixel_rows:
-                self._remarks.add("rows far outside the image (in pixels?), dropped", place)
-        if faults:
-            raise DataError(faults)
 
-    def _numbers(self, line: str, place: str) -> tuple[float, ...] | None:
+    def _numbers(self, line: str, place: Place) -> tuple[float, ...] | None:
         """The numbers of a row; None, with a remark, where they do not make one."""
         fields = line.split()
         if not fields:
@@ -154,21 +193,21 @@ class LabelReader:
         try:
             row = tuple(map(float, fields))
         except ValueError:
-            self._remarks.add("rows that are not numbers, dropped", f"{place} ({line.strip()[:40]!r})")
+            place.note("row-not-numbers", self._remarks, repr(line.strip()[:40]))
             return None
         is_box, is_polygon = len(row) in (5, 6), len(row) >= 7 and len(row) % 2 == 1
         if not (is_box or is_polygon):
-            self._remarks.add("rows of neither a box (5 or 6 numbers) nor a polygon, dropped", place)
+            place.note("row-wrong-length", self._remarks, f"{len(row)} numbers")
             return None
         if not all(map(math.isfinite, row)):
-            self._remarks.add("rows with NaN or infinity, dropped", place)
+            place.note("row-not-finite", self._remarks, line.strip()[:60])
             return None
         return row
 
-    def _box(self, row: tuple[float, ...], place: str) -> tuple[float, ...] | None:
+    def _box(self, row: tuple[float, ...], place: Place) -> tuple[float, ...] | None:
         """The box of a row, (x1, y1, x2, y2) within [0, 1]; None, noted, where there is none."""
         if max(map(abs, row[1:5] if len(row) == 6 else row[1:])) > PIXEL_VALUE:
-            self._pixel_rows.append(f"{place} ({' '.join(f'{number:g}' for number in row[:5])})")
+            self._pixel_rows.add(place.finding())
             return None
         if len(row) <= 6:
             x, y, width, height = row[1:5]
@@ -178,19 +217,13 @@ class LabelReader:
             box = (min(xs), min(ys), max(xs), max(ys))
         return clip_to_image(box, place, self._remarks)
 
-    def _is_class(self, number: float, place: str) -> bool:
+    def _is_class(self, number: float, place: Place) -> bool:
         self._seen_classes[number] += 1
         if number == int(number) and 0 <= number < self._num_classes:
             return True
-        self._bad_classes.append(f"{place} (class {number:g})")
+        self._bad_classes.add(Finding(str(place.file), place.line, f"class {number:g}", str(place.image)))
         return False
 
-    def _class_hint(self) -> str:
-        is_from_one = min(self._seen_classes) == 1 and max(self._seen_classes) == self._num_classes
-        if is_from_one:
-            return f"all classes are 1 to {self._num_classes}: count from 0, subtract 1 from each"
-        return "correct the rows, or add the missing names to the YAML"
-
-
-def _shown(places: Sequence[str]) -> str:
-    return ", ".join(places[:SHOWN]) + (", …" if len(places) > SHOWN else "")
+    def _counts_from_one(self) -> bool:
+        seen = self._seen_classes
+        return bool(seen) and min(seen) == 1 and max(seen) == self._num_classes
