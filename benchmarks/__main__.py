@@ -1,9 +1,9 @@
-"""Measure start-up, augmentation, checkpointing and the window, and print one JSON document.
+"""Measure start-up, augmentation, check, checkpointing and the window, and print one JSON document.
 
-    python -m benchmarks [startup augmentation checkpointing window] [--data data.yaml] [--imgsz 320 640] [--repeats 5]
+    python -m benchmarks [startup augmentation check ...] [--data data.yaml] [--imgsz 320 640] [--repeats 5]
 
 Every figure is the median of `--repeats` measurements, in a fresh process where start-up or memory is measured, and in
-one thread where training or augmentation is.
+one thread where training, augmentation or `check` is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.augmentation import augmentation_figures
+from benchmarks.check import check_figures
 from benchmarks.checkpointing import checkpointing_figures
 from benchmarks.startup import startup_figures
 from benchmarks.window import window_figures
@@ -23,6 +24,7 @@ BENCHMARKS: Mapping[str, Callable[[argparse.Namespace], dict[str, object]]] = {
     "augmentation": lambda arguments: augmentation_figures(
         arguments.repeats, data=arguments.data, sizes=arguments.imgsz
     ),
+    "check": lambda arguments: check_figures(arguments.repeats, data=arguments.data, sizes=arguments.imgsz),
     "checkpointing": lambda arguments: checkpointing_figures(arguments.repeats),
     "window": lambda arguments: window_figures(arguments.repeats),
 }
@@ -32,7 +34,9 @@ BENCHMARKS: Mapping[str, Callable[[argparse.Namespace], dict[str, object]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; all if left out")
-    parser.add_argument("--data", type=Path, help="a data.yaml for augmentation; the bundled sample if left out")
+    parser.add_argument(
+        "--data", type=Path, help="a data.yaml for augmentation and check; the bundled sample if left out"
+    )
     parser.add_argument("--imgsz", type=int, nargs="+", default=[320, 640], help="sides of augmented samples, pixels")
     parser.add_argument("--repeats", type=int, default=5, help="measurements behind each figure")
     arguments = parser.parse_args()

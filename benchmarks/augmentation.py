@@ -11,7 +11,7 @@ import cv2
 from benchmarks.timing import median_seconds
 from visiontrain.data.dataset import TrainDataset
 from visiontrain.data.formats import read_data_set
-from visiontrain.data.sampler import key_at
+from visiontrain.data.sampler import Sampler
 from visiontrain.data.transforms.train import AugmentSettings, TrainTransform
 from visiontrain.sample import Records
 
@@ -34,13 +34,15 @@ def samples_per_second(records: Records, imgsz: int, repeats: int) -> float:
     """Mosaic, affine, HSV and flip of decoded images, in one thread."""
     cv2.setNumThreads(1)
     settings = AugmentSettings(imgsz=imgsz, mosaic_until_epoch=1)
-    dataset = TrainDataset(records, TrainTransform(settings, 0), seed=0, imgsz=imgsz, store_bytes=2**31)
+    dataset = TrainDataset(
+        records, TrainTransform(settings, 0), sampler=Sampler(len(records), seed=0), imgsz=imgsz, store_bytes=2**31
+    )
     for index in range(len(records)):
         dataset.load(index)
     places = [x % len(records) for x in range(SAMPLES)]  # places of epoch 0, which has mosaic
 
     def make_samples() -> None:
         for place in places:
-            dataset[key_at(place, num_images=len(records), seed=0)]
+            dataset[dataset.sampler.key(place)]
 
     return SAMPLES / median_seconds(make_samples, repeats)

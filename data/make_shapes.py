@@ -1,8 +1,11 @@
-"""Draw the bundled sample set `shapes`: colored circles, squares, triangles and stars on cluttered ground.
+"""Draw the bundled sample sets: colored circles, squares, triangles and stars on cluttered ground.
 
     python data/make_shapes.py [FOLDER]
 
-Every picture is a function of (seed, split, index), so the same versions of numpy and OpenCV write the same bytes.
+`shapes` is for detection. `shapes_classify` holds one shape to a picture, in a folder of its class.
+
+Every picture is a function of (seed, split, index) and, in `shapes_classify`, its class, so the same versions of numpy
+and OpenCV write the same bytes.
 A picture is a ground, a pile of layers from bottom to top, and the light and noise of a camera. A layer is an object
 of a class or clutter of none (bars, crosses, rings); one that would hide too much of another is placed anew. Boxes
 are tight around the pixels of an object that remain visible, and every object in sight has one.
@@ -32,10 +35,18 @@ NAMES = ("circle", "square", "triangle", "star")
 SPLITS = {"train": 512, "val": 128}
 SIZE = 128
 EPOCHS = 10
+CLASSIFY_SPLITS = {"train": 128, "val": 32}
+"""Pictures of each class."""
+CLASSIFY_SIZE = 64
+"""Pixels; drawn at `SIZE` and reduced."""
+CLASSIFY_EPOCHS = 15
 SEED = 20240601
 OVERSAMPLING = 4
 LEAST_SIZE, MOST_SIZE = 22.0, 64.0
 MOST_OBJECTS = 5
+CLASSIFY_LEAST_SIZE, CLASSIFY_MOST_SIZE = 44.0, 96.0
+CLASSIFY_PLACES = (0.35 * SIZE, 0.65 * SIZE)
+"""Where the middle of the one shape lies: it is hardly cut off."""
 LEAST_VISIBLE = 0.7
 """Share of a shape's area that stays in sight; with less of it in sight classes could not be told apart."""
 LEAST_SIDE = 9
@@ -68,9 +79,11 @@ class Layer:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Draw the bundled sample set again.")
-    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parent / "shapes")
-    draw_data_set(parser.parse_args().folder)
+    parser = argparse.ArgumentParser(description="Draw the bundled sample sets again.")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parent, help="where both are written")
+    folder = parser.parse_args().folder
+    draw_data_set(folder / "shapes")
+    draw_classify_set(folder / "shapes_classify")
 
 
 def draw_data_set(folder: Path, splits: dict[str, int] = SPLITS) -> None:
@@ -80,8 +93,7 @@ def draw_data_set(folder: Path, splits: dict[str, int] = SPLITS) -> None:
         (folder / "labels" / split).mkdir(parents=True, exist_ok=True)
         for index in range(count):
             image, rows = draw_picture(split, index)
-            encoded = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1]
-            (folder / "images" / split / f"{index:04d}.jpg").write_bytes(encoded.tobytes())
+            _write_jpeg(folder / "images" / split / f"{index:04d}.jpg", image)
             _write_text(folder / "labels" / split / f"{index:04d}.txt", "".join(f"{row}\n" for row in rows))
     names = "".join(f"  {index}: {name}\n" for index, name in enumerate(NAMES))
     _write_text(
@@ -91,6 +103,23 @@ def draw_data_set(folder: Path, splits: dict[str, int] = SPLITS) -> None:
         f"names:\n{names}"
         "# Used where nothing else is typed.\n"
         f"suggested:\n  imgsz: {SIZE}\n  epochs: {EPOCHS}\n",
+    )
+
+
+def draw_classify_set(folder: Path, splits: dict[str, int] = CLASSIFY_SPLITS) -> None:
+    """Write `data.yaml` and a folder for each split and class; `splits` holds pictures per split and class."""
+    for split, count in splits.items():
+        for label, name in enumerate(NAMES):
+            (folder / split / name).mkdir(parents=True, exist_ok=True)
+            for index in range(count):
+                image = draw_classify_picture(split, label, index)
+                _write_jpeg(folder / split / name / f"{index:04d}.jpg", image)
+    _write_text(
+        folder / "data.yaml",
+        "# Drawn by make_shapes.py in the folder above; MIT.\n"
+        "path: .\ntrain: train\nval: val\n"
+        "# Used where nothing else is typed.\n"
+        f"suggested:\n  imgsz: {CLASSIFY_SIZE}\n  epochs: {CLASSIFY_EPOCHS}\n",
     )
 
 
@@ -111,6 +140,21 @@ def draw_picture(split: str, index: int) -> tuple[Image, list[str]]:
         if layer.label is not None
     ]
     return _photograph(canvas, rng), rows
+
+
+def draw_classify_picture(split: str, label: int, index: int) -> Image:
+    """Draw one picture of a class, over clutter: (CLASSIFY_SIZE, CLASSIFY_SIZE, 3) BGR."""
+    rng = np.random.default_rng([SEED, zlib.crc32(split.encode()), label, index])
+    canvas = _draw_ground(rng)
+    layers: list[Layer] = []
+    for _ in range(int(rng.integers(0, 5))):
+        layers.append(_propose_clutter(rng, canvas, layers))
+    size = float(rng.uniform(CLASSIFY_LEAST_SIZE, CLASSIFY_MOST_SIZE))
+    layers.append(_make_layer(rng, label, size, CLASSIFY_PLACES, canvas, layers))
+    for layer in layers:
+        _paint_(canvas, layer, rng)
+    picture = cv2.resize(_photograph(canvas, rng), (CLASSIFY_SIZE, CLASSIFY_SIZE), interpolation=cv2.INTER_AREA)
+    return np.asarray(picture, np.uint8)
 
 
 def _pile_layers(rng: Generator, canvas: Plane) -> list[Layer]:
@@ -171,8 +215,15 @@ def _propose_layer(rng: Generator, canvas: Plane, layers: list[Layer]) -> Layer:
     size = LEAST_SIZE + (MOST_SIZE - LEAST_SIZE) * float(rng.random()) ** 1.5  # more small ones than large
     # A star's points are the first to get lost in few pixels, and a triangle fills little of its circle.
     size = max(size, LEAST_SIZE + 4.0) if NAMES[label] in ("triangle", "star") else size
+    return _make_layer(rng, label, size, (0, SIZE), canvas, layers)
+
+
+def _make_layer(
+    rng: Generator, label: int, size: float, places: tuple[float, float], canvas: Plane, layers: list[Layer]
+) -> Layer:
+    """An object of a class, at any angle, whose middle's coordinates are both within `places`."""
     outline = _OUTLINES[NAMES[label]](rng) * size / 2
-    outline = outline @ _rotation(rng.uniform(0, 2 * np.pi)) + rng.uniform(0, SIZE, 2)
+    outline = outline @ _rotation(rng.uniform(0, 2 * np.pi)) + rng.uniform(*places, 2)
     coverage = _fill([outline])
     colors = _any_colors(rng) if rng.random() < ODD_COLORED else _colors_near(rng, HUES[NAMES[label]])
     return Layer(label, coverage, _area(outline), _contrasting_color(colors, canvas, layers, coverage))
@@ -317,6 +368,11 @@ def _ramp(rng: Generator) -> Plane:
     y, x = np.mgrid[0:SIZE, 0:SIZE] / (SIZE - 1) - 0.5
     along = np.cos(angle) * x + np.sin(angle) * y
     return ((along - along.min()) / (along.max() - along.min())).astype(np.float32)
+
+
+def _write_jpeg(path: Path, image: Image) -> None:
+    encoded = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1]
+    path.write_bytes(encoded.tobytes())
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The bundled sample: complete, small, rightly labelled, and what its script draws."""
+"""The bundled samples: complete, small, rightly labelled, and what their script draws."""
 
 from __future__ import annotations
 
@@ -94,3 +94,48 @@ def test_a_box_is_tight_around_what_later_layers_leave_in_sight():
     layers = [make_shapes.Layer(1, lower, 800.0, black), make_shapes.Layer(None, upper, 2560.0, black)]
     visible, _ = make_shapes._visible_masks(layers)
     assert make_shapes._tight_box(visible) == (20, 20, 60, 30)
+
+
+@pytest.fixture(scope="module")
+def shapes_classify() -> Path:
+    return Path(str(files("visiontrain.bundled") / "shapes_classify"))
+
+
+def test_the_description_of_the_classification_sample_names_folders_and_suggestions(shapes_classify):
+    description = yaml.safe_load((shapes_classify / "data.yaml").read_text("utf-8"))
+    assert description["suggested"] == {"imgsz": make_shapes.CLASSIFY_SIZE, "epochs": make_shapes.CLASSIFY_EPOCHS}
+    for split in make_shapes.CLASSIFY_SPLITS:
+        classes = sorted(folder.name for folder in (shapes_classify / description[split]).iterdir())
+        assert classes == sorted(make_shapes.NAMES)
+
+
+@pytest.mark.parametrize(("split", "count"), make_shapes.CLASSIFY_SPLITS.items())
+def test_every_class_of_the_classification_sample_has_as_many_pictures(shapes_classify, split, count):
+    for name in make_shapes.NAMES:
+        images = sorted((shapes_classify / split / name).iterdir())
+        assert [image.name for image in images] == [f"{index:04d}.jpg" for index in range(count)]
+        assert cv2.imread(str(images[-1])).shape == (make_shapes.CLASSIFY_SIZE, make_shapes.CLASSIFY_SIZE, 3)
+
+
+def test_the_classification_sample_is_small_and_holds_no_picture_twice(shapes_classify):
+    contents = [path.read_bytes() for path in shapes_classify.rglob("*.jpg")]
+    assert len(set(contents)) == len(contents)
+    assert sum(map(len, contents)) < MOST_BYTES
+
+
+@pytest.mark.parametrize(("split", "label", "index"), [("train", 0, 0), ("train", 3, 127), ("val", 1, 5)])
+def test_the_script_draws_the_bundled_classification_sample(shapes_classify, split, label, index):
+    name = make_shapes.NAMES[label]
+    bundled = cv2.imread(str(shapes_classify / split / name / f"{index:04d}.jpg"))
+    drawn = make_shapes.draw_classify_picture(split, label, index)
+    assert np.abs(bundled.astype(int) - drawn).mean() < 8
+
+
+def test_drawing_the_classification_sample_twice_writes_the_same_bytes(tmp_path, shapes_classify):
+    make_shapes.draw_classify_set(tmp_path, {"val": 1})
+    written = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
+    assert len(written) == 1 + len(make_shapes.NAMES)
+    assert (tmp_path / "data.yaml").read_bytes() == (shapes_classify / "data.yaml").read_bytes()
+    make_shapes.draw_classify_set(tmp_path / "again", {"val": 1})
+    for path in written:
+        assert (tmp_path / "again" / path).read_bytes() == (tmp_path / path).read_bytes()

@@ -140,11 +140,12 @@ def test_a_task_may_come_first(capsys, command):
     assert (seen[0].task, seen[0].mode, seen[0].batch) == ("detect", "plan", 8)
 
 
-def test_classification_is_refused_until_it_is_there(capsys):
-    for words in (("classify", "train"), ("train", "task=classify")):
-        code, _, err = answer(capsys, *words)
-        assert code == 2
-        assert "classification is not part of this version" in err
+def test_the_task_may_stand_before_the_mode(capsys, command):
+    seen = []
+    command(seen.append)
+    for words in (("classify", "plan"), ("plan", "task=classify")):
+        assert answer(capsys, *words)[0] == 0
+    assert [config.task for config in seen] == ["classify"] * 2
 
 
 @pytest.mark.parametrize(("returned", "code"), [(None, 0), (0, 0), (3, 3)])

@@ -1,10 +1,12 @@
+import math
+
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torchvision.ops import box_iou
 
-from visiontrain.decode import decode_detections
+from visiontrain.decode import decode_classes, decode_detections
 
 
 def random_outputs(seed, num_anchors=60, num_classes=3, low=-40.0, high=100.0):
@@ -119,3 +121,19 @@ def test_a_score_that_is_not_a_number_is_no_detection():
     for multi_label in (True, False):
         for found in decode_detections(boxes, scores, conf=0.2, iou=0.5, max_det=300, multi_label=multi_label):
             assert found["scores"].isfinite().all()
+
+
+def test_probabilities_of_classes_that_exclude_each_other_add_up_to_one():
+    logits = torch.tensor([[1.0, 2.0, 0.0], [5.0, 5.0, 5.0]], dtype=torch.float64)
+    first, second = decode_classes(logits, multi_label=False)
+    assert first["probs"].dtype == torch.float32
+    total = sum(math.exp(value) for value in (1, 2, 0))
+    assert first["probs"].tolist() == pytest.approx([math.exp(value) / total for value in (1, 2, 0)])
+    assert second["probs"].tolist() == pytest.approx([1 / 3] * 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_probabilities_of_several_classes_are_each_its_own(dtype):
+    (found,) = decode_classes(torch.tensor([[0.0, 2.0, -2.0]], dtype=dtype, requires_grad=True), multi_label=True)
+    assert found["probs"].tolist() == pytest.approx([0.5, 1 / (1 + math.exp(-2)), 1 / (1 + math.exp(2))])
+    assert not found["probs"].requires_grad

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from visiontrain.drawing import class_color, draw_boxes, draw_text, label_text, text_color
+from visiontrain.drawing import class_color, draw_boxes, draw_lines, draw_text, label_text, text_color
 
 NAMES = ("cell", "Plättchen", "细胞")
 
@@ -80,10 +80,50 @@ def test_text_is_moved_into_the_image():
     assert (image[: 40 - height] == 128).all()
 
 
+def panel_of(drawn: np.ndarray) -> tuple[int, int]:
+    """Height and width of what was written into a gray image, background included."""
+    is_written = (drawn != 128).any(axis=2)
+    return int(is_written.any(axis=1).sum()), int(is_written.any(axis=0).sum())
+
+
+def test_lines_lie_below_each_other_in_the_upper_left_corner():
+    image = gray(300, 400)
+    heights = [panel_of(draw_lines(image, ["0.93  cat"] * count))[0] for count in (1, 2, 5)]
+    assert heights == [heights[0], 2 * heights[0], 5 * heights[0]]
+    drawn = draw_lines(image, ["0.93  cat"] * 2)
+    assert (drawn[0, 0] == 0).all()
+    assert (image == 128).all()
+    np.testing.assert_array_equal(drawn[: heights[0]], drawn[heights[0] : 2 * heights[0]])
+
+
+def test_letters_grow_with_the_image():
+    small, large = (panel_of(draw_lines(gray(side, side), ["cat"]))[0] for side in (300, 1500))
+    assert large > 2 * small
+
+
+@pytest.mark.parametrize(("height", "width", "factor"), [(28, 28, 10), (32, 8, 8), (200, 255, 2), (1, 256, 1)])
+def test_an_image_too_small_for_letters_is_enlarged_by_a_whole_factor(height, width, factor):
+    image = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    drawn = draw_lines(image, ["x"])
+    assert drawn.shape == (factor * height, factor * width, 3)
+    last_pixel = drawn[-factor:, -factor:].reshape(-1, 3)
+    np.testing.assert_array_equal(last_pixel, np.broadcast_to(image[-1, -1], last_pixel.shape))
+
+
+def test_lines_without_room_are_cut_or_left_out_but_for_the_first():
+    drawn = draw_lines(gray(300, 300), ["a name that is longer than the image is wide " * 3])
+    assert 200 < panel_of(drawn)[1] <= 300
+    line_height = panel_of(draw_lines(gray(300, 300), ["cat"]))[0]
+    assert panel_of(draw_lines(gray(3 * line_height - 1, 300), ["cat"] * 5))[0] == 2 * line_height
+    assert panel_of(draw_lines(gray(4, 300), ["cat"] * 5))[0] == 4
+
+
 @pytest.mark.parametrize("image", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3), np.float32)])
 def test_an_image_of_another_form_is_refused(image):
     with pytest.raises(ValueError, match="should be \\(H, W, 3\\) uint8"):
         draw_boxes(image, [], [], NAMES)
+    with pytest.raises(ValueError, match="should be \\(H, W, 3\\) uint8"):
+        draw_lines(image, ["cat"])
 
 
 def test_numbers_that_differ_are_refused():

@@ -1,6 +1,7 @@
 """The words of the data: records in flat arrays, and batches that are cut."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,18 @@ def test_a_slice_of_records_and_a_copy_in_another_process_hold_the_same():
     for got, index in zip(records[1:6:2], (1, 3, 5), strict=True):
         assert_same(got, record(index))
     assert_same(pickle.loads(pickle.dumps(records))[5], record(5))
+
+
+def test_records_of_classification_have_labels_and_no_boxes():
+    labels = ([3], [], [0, 2, 1], [4])
+    records = Records([replace(record(0), classes=np.array(classes, np.int64)) for classes in labels])
+    assert [(got.classes.tolist(), got.boxes.shape) for got in records] == [(classes, (0, 4)) for classes in labels]
+    assert records[1:3][1].classes.tolist() == [0, 2, 1]
+
+
+def test_records_in_which_only_some_labels_have_boxes_are_refused():
+    with pytest.raises(AssertionError):
+        Records([record(2), replace(record(0), classes=np.array([1]))])
 
 
 @pytest.mark.parametrize("index", [7, -8])

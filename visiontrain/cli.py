@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, str] = {
     "plan": "visiontrain.run.plan:plan",
     "show": "visiontrain.run.show:show",
     "verify": "visiontrain.run.verify:verify",
+    "check": "visiontrain.run.check:check",
     "env": "visiontrain.run.env:env",
 }
 _TASKS = (*SETTINGS["task"].rules.choices, *SETTINGS["task"].rules.later)

@@ -1,4 +1,4 @@
-"""From boxes and scores of every anchor point to the detections of an image. Mathematics only.
+"""From raw numbers to predictions: the detections and the class probabilities of an image. Mathematics only.
 
 Nothing here looks at a clock: the same numbers give the same detections on a slow machine and on a fast one.
 
@@ -105,3 +105,19 @@ def _suppress(boxes: Tensor, scores: Tensor, labels: Tensor, iou: float, agnosti
         keep = batched_nms(boxes - boxes.amin(), scores, labels, iou)
     # Its order among equal scores is not defined; ours is that of the candidates.
     return keep.sort().values
+
+
+def decode_classes(logits: Tensor, *, multi_label: bool) -> list[dict[str, Tensor]]:
+    """The probabilities of the classes of each image.
+
+    Args:
+        logits: (B, C) float of any precision.
+        multi_label: Whether an image may be of several classes, each of which then has a probability of its own; else
+            they add up to 1.
+
+    Returns:
+        For each image `probs` (C,) float32.
+    """
+    logits = logits.detach().float()
+    probs = logits.sigmoid() if multi_label else logits.softmax(dim=1)
+    return [{"probs": row} for row in probs]

@@ -33,6 +33,7 @@ _BLACK: Color = (0, 0, 0)
 _WHITE: Color = (255, 255, 255)
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _LEAST_TEXT_HEIGHT = 9  # pixels of a capital letter, the least that is read without zooming
+_LEAST_SIDE_FOR_LINES = 256  # pixels: about 35 such letters, and five lines of them leave most of the image free
 
 
 def class_color(index: int) -> Color:
@@ -81,8 +82,7 @@ def draw_boxes(
     Raises:
         ValueError: If `image` is not (H, W, 3) uint8, or the numbers of boxes, classes and scores differ.
     """
-    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-        raise ValueError(f"image is {image.shape} {image.dtype}; it should be (H, W, 3) uint8")
+    _check_image(image)
     corners = np.asarray(boxes, np.float64).reshape(-1, 4)
     indices = np.asarray(classes, np.int64).reshape(-1)
     confidences = None if scores is None else np.asarray(scores, np.float64).reshape(-1)
@@ -102,6 +102,41 @@ def draw_boxes(
             text = label_text(int(indices[i]), names, None if confidences is None else float(confidences[i]))
             x1, y1 = map(int, pixels[i, :2])
             _draw_label(canvas, text, x1, y1, class_color(int(indices[i])), thickness)
+    return canvas
+
+
+def draw_lines(image: NDArray[np.uint8], lines: Sequence[str]) -> NDArray[np.uint8]:
+    """Write lines of text below each other into the upper left corner of a copy of an image.
+
+    An image whose long side has fewer than 256 pixels is enlarged first, by the least whole factor that suffices. Lines
+    that are too long are cut, and those for which there is no room below are left out; the first is always written.
+
+    Args:
+        image: (H, W, 3) uint8 BGR; not written into.
+        lines: ASCII, the most important first; at least one.
+
+    Returns:
+        (kH, kW, 3) uint8 BGR, k = 1 unless it was enlarged.
+
+    Raises:
+        ValueError: If `image` is not (H, W, 3) uint8.
+    """
+    _check_image(image)
+    enlarge = max(1, -(-_LEAST_SIDE_FOR_LINES // max(image.shape[:2])))
+    canvas = np.ascontiguousarray(image.repeat(enlarge, axis=0).repeat(enlarge, axis=1))
+    height = _text_height(canvas)
+    scale, stroke, pad = _text_style(height)
+    texts = [_cut_to_width(line, canvas.shape[1] - 2 * pad, scale, stroke) for line in lines]
+    sizes = [cv2.getTextSize(text, _FONT, scale, stroke) for text in texts]
+    # One height for all: lines whose letters reach below the baseline would lie farther apart than others.
+    ascent = max(text_height for (_, text_height), _ in sizes)
+    line_height = ascent + max(baseline for _, baseline in sizes) + pad
+    width = max(text_width for (text_width, _), _ in sizes) + 2 * pad
+    texts = texts[: max(1, canvas.shape[0] // line_height)]
+    cv2.rectangle(canvas, (0, 0), (width - 1, len(texts) * line_height - 1), _BLACK, cv2.FILLED)
+    for place, text in enumerate(texts):
+        baseline_y = place * line_height + ascent + pad // 2
+        cv2.putText(canvas, text, (pad, baseline_y), _FONT, scale, _WHITE, stroke, cv2.LINE_AA)
     return canvas
 
 
@@ -152,14 +187,33 @@ def draw_text(
     return box_width, box_height
 
 
+def _check_image(image: NDArray[np.uint8]) -> None:
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+        raise ValueError(f"image is {image.shape} {image.dtype}; it should be (H, W, 3) uint8")
+
+
 def _draw_label(canvas: NDArray[np.uint8], text: str, x1: int, y1: int, color: Color, thickness: int) -> None:
     """Write a label above the box's upper left corner, or inside the box where there is no room above."""
-    height = max(_LEAST_TEXT_HEIGHT, round(sum(canvas.shape[:2]) / 2 * 0.017))
+    height = _text_height(canvas)
     scale, stroke, pad = _text_style(height)
     (_, text_height), baseline = cv2.getTextSize(text, _FONT, scale, stroke)
     left = x1 - thickness // 2
     above = y1 - (text_height + baseline + pad)
     draw_text(canvas, text, left, above if above >= 0 else y1, color=text_color(color), background=color, height=height)
+
+
+def _cut_to_width(text: str, width: int, scale: float, stroke: int) -> str:
+    """The text, or as much of its beginning as fits with three dots behind it."""
+    kept, shown = len(text), text
+    while kept > 1 and cv2.getTextSize(shown, _FONT, scale, stroke)[0][0] > width:
+        kept -= 1
+        shown = text[:kept].rstrip() + "..."
+    return shown
+
+
+def _text_height(canvas: NDArray[np.uint8]) -> int:
+    """Pixels of a capital letter that suit an image."""
+    return max(_LEAST_TEXT_HEIGHT, round(sum(canvas.shape[:2]) / 2 * 0.017))
 
 
 def _text_style(height: int) -> tuple[float, int, int]:

@@ -9,8 +9,8 @@ from typing import Any, Literal, overload
 from visiontrain.config.load import load_config
 from visiontrain.errors import ConfigError
 from visiontrain.predict.results import Results
+from visiontrain.run.info import describe_model
 from visiontrain.run.predict import predict_results
-from visiontrain.run.prepare import describe_model
 from visiontrain.run.train import TrainResult, train_run
 from visiontrain.run.val import val_run
 from visiontrain.run.verify import verify_run

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from visiontrain.sample import Batch, DataSet, Record, Records, Sample, SampleKey
+from visiontrain.sample import Batch, DataSet, Marks, Record, Records, Sample, SampleKey
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,6 +54,13 @@ class Transform(Protocol):
     """Makes the sample that a key names; the same key gives the same sample everywhere."""
 
     def __call__(self, key: SampleKey, images: ImageSource) -> Sample: ...
+
+
+class Resizable(Transform, Protocol):
+    """A transform that can make its samples at another size."""
+
+    def at_size(self, imgsz: int) -> Transform:
+        """The same transform for samples with sides of `imgsz` pixels."""
 
 
 class Criterion(Protocol):
@@ -96,20 +103,35 @@ class Task:
 
     name: str
     read: Callable[[Config, Sequence[str]], DataSet]
-    train_transform: Callable[[Config], Transform]
+    train_transform: Callable[[Config], Resizable]
+    stored_size: Callable[[int], int]
+    """From the size of samples to the long side to which training images are reduced when they are read."""
+    balance_power: float
+    """How strongly `sampling=balanced` lifts rare classes. See `image_weights`."""
     val_transform: Callable[[Config, Network], Transform]
     prepare: Callable[[Config, Network], Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], NDArray[Any]]]]
     """What `val_transform` does to an image alone, for prediction: (H, W, 3) RGB in; input and its matrix out."""
     collate: Callable[[Sequence[Any]], Batch]
     """Samples, and what stands for unreadable images, to a batch."""
-    network: Callable[[str | Mapping[str, Any], tuple[str, ...]], Network]
-    """From a model's name, YAML file or description, and the class names."""
+    network: Callable[[Mapping[str, Any], tuple[str, ...]], Network]
+    """From a `Network.description` and the class names."""
+    fresh_network: Callable[[Config, tuple[str, ...]], Network]
+    """Untrained, or begun from given weights, as the settings ask for it."""
+    settle: Callable[[Config, DataSet], Config]
+    """The settings with what the training data decide of them."""
     criterion: Callable[[Network, Config], Criterion]
     scoring_decoder: Callable[[Network, Config], Decoder]
     """Keeps all that metrics rank."""
     decoder: Callable[[Network, Config], Decoder]
     """Keeps what a user wants to see."""
     evaluator: Callable[[Records, tuple[str, ...], Config], Evaluator]
+    found: Callable[[Mapping[str, Tensor], NDArray[Any], tuple[int, int]], Any]
+    """From what the decoder gives for an image, the matrix source → input and the source's height and width to what
+    its `Results` hold."""
+    target_marks: Callable[[Batch, tuple[str, ...]], list[Marks]]
+    """The labels of each image, for pictures."""
+    found_marks: Callable[[list[dict[str, Tensor]], tuple[str, ...]], list[Marks]]
+    """What was found in each image, for pictures."""
     loss_columns: tuple[str, ...]
     metric_columns: tuple[str, ...]
     ranking: str

@@ -65,10 +65,11 @@ class Records(Sequence[Record]):
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(f"record {index} of {len(self)}")
-        stop = int(self._ends[index])
-        start = int(self._ends[index - 1]) if index else 0
-        height, width = map(int, self._sizes[index])
-        return Record(Path(self._paths[index]), height, width, self.boxes[start:stop], self.classes[start:stop])
+        stop = self._ends.item(index)
+        start = self._ends.item(index - 1) if index else 0
+        height, width = self._sizes[index].tolist()
+        path = Path(self._paths.item(index))  # a plain str: of numpy's own a path takes twice the time
+        return Record(path, height, width, self.boxes[start:stop], self.classes[start:stop])
 
     def __iter__(self) -> Iterator[Record]:
         return (self[index] for index in range(len(self)))
@@ -112,6 +113,8 @@ class SampleKey:
     """Which record of the split."""
     occurrence: int = 0
     """How often the image came before in this epoch (not 0 only where sampling repeats images)."""
+    size: int | None = None
+    """Side of the sample, pixels, where it changes from window to window. Apart from that the sample is the same."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,20 @@ class Sample:
     dropped: DroppedBoxes = DroppedBoxes()
     shares: NDArray[np.float32] | None = None
     """(N,) what part of the image each class is: 1 unless images were mixed. None: detection."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What is drawn on one image: its labels, or what was found."""
+
+    boxes: NDArray[np.float32]
+    """(N, 4) xyxy, pixels of the image as the network sees it."""
+    classes: NDArray[np.int64]
+    """(N,) of the boxes."""
+    scores: NDArray[np.float32] | None = None
+    """(N,)"""
+    caption: str = ""
+    """What is said of the image as a whole."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ fliplr mosaic mixup copy_paste auto_augment erasing cutmix dropout label_smoothi
 classes agnostic_nms augment save save_txt save_crop save_conf show_labels line_width vid_stride format opset
 dynamic simplify nms tail norm bn_momentum precise_bn lr_scaling clip ema json processes checkpoint_activations
 noise_scale sampling val_fraction data_format save_minutes max_skips logger run save_json weights lr_backbone
-unfreeze_epoch task epoch index mosaic9 crop gray blur clahe jpeg flip_swap
+unfreeze_epoch task epoch index mosaic9 crop gray blur clahe jpeg flip_swap max_pixels loss multi_label class_weights
+focal_gamma
 """
 
 
@@ -95,7 +96,12 @@ def test_deciding_leaves_the_first_config_as_it_was():
 def test_values_are_plain_and_hold_every_key_that_has_an_effect():
     values = load_config("predict", command_line=["classes=0,2"]).values()
     assert values["classes"] == [0, 2]
-    assert set(values) == {key for key, setting in SETTINGS.items() if setting.rules.available}
+    for task in ("detect", "classify"):
+        assert set(Config(task=task).values()) == {
+            key
+            for key, setting in SETTINGS.items()
+            if setting.rules.available and (task in setting.rules.tasks or not setting.rules.tasks)
+        }
     assert all(isinstance(value, (type(None), bool, int, float, str, list)) for value in values.values())
 
 

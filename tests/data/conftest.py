@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from visiontrain.data.sampler import partners_of
+from visiontrain.data.sampler import Sampler
 from visiontrain.sample import Record
 
 
@@ -51,7 +51,7 @@ class Painted:
         return self.images[index]
 
     def partners(self, key, rng, count):
-        return partners_of(key, rng, count, num_images=len(self.images), seed=0)
+        return Sampler(len(self.images), seed=0).partners(key, rng, count)
 
 
 @pytest.fixture

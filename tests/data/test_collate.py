@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
-from visiontrain.data.collate import collate_detection
+from visiontrain.data.collate import collate_classification, collate_detection
 from visiontrain.data.dataset import UnreadableImage
 from visiontrain.sample import Sample
 
@@ -55,3 +57,32 @@ def test_a_batch_of_unreadable_images_is_empty():
     assert batch.images.shape[:2] == (0, 3)
     assert batch.targets["boxes"].shape == (0, 0, 4)
     assert batch.unreadable == ("bad.png",)
+
+
+def picture_of(classes, shares=None, index=0):
+    return replace(
+        sample_with(0, index),
+        classes=np.array(classes, np.int64),
+        shares=None if shares is None else np.array(shares, np.float32),
+    )
+
+
+def test_labels_and_shares_are_padded_to_the_most_of_an_image():
+    samples = [picture_of([4], [1], 0), picture_of([], [], 1), picture_of([2, 0], [0.25, 0.75], 2), picture_of([3, 1])]
+    batch = collate_classification(samples)
+    assert batch.targets["classes"].tolist() == [[4, -1], [-1, -1], [2, 0], [3, 1]]
+    assert batch.targets["shares"].tolist() == [[1, 0], [0, 0], [0.25, 0.75], [1, 1]]
+    assert {name: tensor.dtype for name, tensor in batch.targets.items()} == {
+        "classes": torch.int64,
+        "shares": torch.float32,
+    }
+    assert batch.images.shape == (4, 3, 8, 6)
+    np.testing.assert_array_equal(batch.images[2].permute(1, 2, 0), samples[2].image)
+    assert batch.original_sizes == ((80, 60),) * 4
+
+
+def test_unreadable_pictures_have_no_labels():
+    batch = collate_classification([UnreadableImage("bad.png", 0, "damaged"), picture_of([1], [1], 1)])
+    assert (batch.targets["classes"].tolist(), batch.unreadable, batch.indices) == ([[1]], ("bad.png",), (1,))
+    empty = collate_classification([UnreadableImage("bad.png", 0, "damaged")])
+    assert (len(empty), empty.targets["classes"].shape, empty.targets["shares"].shape) == (0, (0, 0), (0, 0))

@@ -8,6 +8,7 @@ import pytest
 from visiontrain.data.cache import open_image_cache
 from visiontrain.data.dataset import EvalDataset, ImageStore, TrainDataset, UnreadableImage
 from visiontrain.data.formats import read_data_set
+from visiontrain.data.sampler import Sampler
 from visiontrain.data.transforms.letterbox import Letterbox
 from visiontrain.data.transforms.train import AugmentSettings, TrainTransform
 from visiontrain.sample import Sample, SampleKey
@@ -21,7 +22,9 @@ def records(tiny_yolo):
 
 
 def train_set(records, **options):
-    return TrainDataset(records, TrainTransform(SETTINGS, 0), seed=0, imgsz=32, **options)
+    return TrainDataset(
+        records, TrainTransform(SETTINGS, 0), sampler=Sampler(len(records), seed=0), imgsz=32, **options
+    )
 
 
 def test_a_loaded_image_is_reduced_to_the_size_of_training_and_read_only(records):

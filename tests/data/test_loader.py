@@ -14,6 +14,7 @@ from visiontrain.data.collate import collate_detection
 from visiontrain.data.dataset import EvalDataset, TrainDataset
 from visiontrain.data.formats import read_data_set
 from visiontrain.data.loader import EvalLoader, TrainLoader
+from visiontrain.data.sampler import Sampler
 from visiontrain.data.transforms.letterbox import Letterbox
 from visiontrain.data.transforms.train import AugmentSettings, TrainTransform
 from visiontrain.plan import plan_run
@@ -31,8 +32,8 @@ def loader_of(records):
     def make(*, batch=4, workers=0):
         transform = TrainTransform(AugmentSettings(imgsz=64, mosaic_until_epoch=1, mixup=0.3), 5)
         plan = plan_run(num_images=NUM_IMAGES, batch=batch, nbs=8, epochs=EPOCHS)
-        dataset = TrainDataset(records, transform, seed=5, imgsz=64)
-        return TrainLoader(dataset, plan, collate_detection, seed=5, workers=workers)
+        dataset = TrainDataset(records, transform, sampler=Sampler(len(records), seed=5), imgsz=64)
+        return TrainLoader(dataset, plan, collate_detection, workers=workers)
 
     return make
 
@@ -192,8 +193,8 @@ def first_samples(records, count, imgsz, folder, machine):
         cache = open_image_cache(records, where, imgsz=imgsz, free_memory=None, threads=2, folder=folder)
     transform = TrainTransform(AugmentSettings(imgsz=imgsz, mosaic_until_epoch=1, mixup=0.3), 5)
     plan = plan_run(num_images=len(records), batch=batch, nbs=64, epochs=2)
-    dataset = TrainDataset(records, transform, seed=5, imgsz=imgsz, cache=cache)
-    loader = TrainLoader(dataset, plan, collate_detection, seed=5, workers=workers)
+    dataset = TrainDataset(records, transform, sampler=Sampler(len(records), seed=5), imgsz=imgsz, cache=cache)
+    loader = TrainLoader(dataset, plan, collate_detection, workers=workers)
     batches = (batch for window in loader.windows() for batch in window)
     found = list(islice((one for batch in batches for one in fingerprints([batch])), count))
     loader.close()

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
-from visiontrain.data.sampler import epoch_permutation, generator_of, keys_of, partners_of
+from visiontrain.data.multi_scale import WindowSizes
+from visiontrain.data.sampler import Sampler, epoch_permutation, generator_of
 from visiontrain.plan import plan_run
 from visiontrain.sample import SampleKey
 
@@ -11,7 +14,7 @@ from visiontrain.sample import SampleKey
 @pytest.mark.parametrize("tail", ["flush", "spread", "carry"])
 def test_every_image_comes_exactly_once_in_every_epoch(tail):
     plan = plan_run(num_images=37, batch=4, nbs=16, epochs=3, warmup_epochs=1, tail=tail)
-    keys = [key for micro_batch in keys_of(plan, seed=1) for key in micro_batch]
+    keys = [key for micro_batch in Sampler(37, seed=1).micro_batches(plan) for key in micro_batch]
     for epoch in range(3):
         assert sorted(key.index for key in keys if key.epoch == epoch) == list(range(37))
         assert [key.place for key in keys if key.epoch == epoch] == list(range(37))
@@ -19,17 +22,17 @@ def test_every_image_comes_exactly_once_in_every_epoch(tail):
 
 def test_the_order_of_images_does_not_depend_on_the_batch():
     runs = [plan_run(num_images=37, batch=batch, nbs=16, epochs=2) for batch in (1, 4, 16)]
-    orders = [[key for micro_batch in keys_of(run, seed=1) for key in micro_batch] for run in runs]
+    orders = [[key for micro_batch in Sampler(37, seed=1).micro_batches(run) for key in micro_batch] for run in runs]
     assert orders[0] == orders[1] == orders[2]
 
 
 def test_keys_from_a_later_window_on_are_the_rest_of_the_run():
     plan = plan_run(num_images=37, batch=4, nbs=16, epochs=3, warmup_epochs=1)
-    whole = list(keys_of(plan, seed=1))
+    whole = list(Sampler(37, seed=1).micro_batches(plan))
     windows = [window for epoch in range(3) for window in plan.windows(epoch)]
     for first in (1, 3, len(windows) - 1):
         before = sum(len(window.sizes) for window in windows[:first])
-        assert list(keys_of(plan, seed=1, first_window=first)) == whole[before:]
+        assert list(Sampler(37, seed=1).micro_batches(plan, first_window=first)) == whole[before:]
 
 
 def test_permutations_differ_by_epoch_and_seed_and_are_the_same_every_time():
@@ -53,16 +56,59 @@ def test_partners_stand_within_reach_in_the_permutation_and_are_never_the_image_
     place_of = np.argsort(order)
     for place in (0, 1000, 1999):
         key = SampleKey(3, place, int(order[place]))
-        partners = partners_of(key, np.random.default_rng(0), 20_000, num_images=2000, seed=5)
+        partners = Sampler(2000, seed=5).partners(key, np.random.default_rng(0), 20_000)
         distance = (place_of[partners] - place + 1000) % 2000 - 1000
         assert set(distance.tolist()) == set(range(-128, 129)) - {0}
 
 
 def test_partners_come_from_the_whole_of_a_small_set():
     key = SampleKey(0, 3, int(epoch_permutation(300, 5, 0)[3]))
-    partners = partners_of(key, np.random.default_rng(0), 20_000, num_images=300, seed=5)
+    partners = Sampler(300, seed=5).partners(key, np.random.default_rng(0), 20_000)
     assert set(partners) == set(range(300)) - {key.index}
 
 
 def test_a_single_image_is_its_own_partner():
-    assert partners_of(SampleKey(0, 0, 0), np.random.default_rng(0), 3, num_images=1, seed=0) == [0, 0, 0]
+    assert Sampler(1, seed=0).partners(SampleKey(0, 0, 0), np.random.default_rng(0), 3) == [0, 0, 0]
+
+
+def test_weighted_images_repeat_under_keys_of_their_own_and_the_epoch_stays_as_long():
+    weights = np.array([4.0, 1, 1, 1, 1])
+    sampler = Sampler(5, seed=3, weights=weights)
+    plan = plan_run(num_images=5, batch=2, nbs=4, epochs=2, tail="carry")
+    keys = [key for micro_batch in sampler.micro_batches(plan) for key in micro_batch]
+    assert len(set(keys)) == len(keys) == 10
+    for epoch in range(2):
+        occurrences = [key.occurrence for key in keys if key.epoch == epoch and key.index == 0]
+        assert occurrences == list(range(len(occurrences)))
+        assert len(occurrences) in (2, 3)  # 5 · 4 / 8
+    assert not np.array_equal(sampler.order(0), sampler.order(1))
+
+
+def test_a_sampler_is_the_same_after_the_way_to_a_worker():
+    sampler = Sampler(300, seed=3, weights=np.linspace(1, 3, 300))
+    orders = [sampler.order(epoch) for epoch in range(9)]
+    again = pickle.loads(pickle.dumps(sampler))
+    assert len(pickle.dumps(sampler)) < 4000
+    assert all(np.array_equal(again.order(epoch), order) for epoch, order in enumerate(orders))
+
+
+def test_partners_of_weighted_images_stand_near_them_in_their_own_order():
+    sampler = Sampler(2000, seed=5, weights=np.linspace(1, 9, 2000))
+    order = sampler.order(1)
+    partners = sampler.partners(sampler.key(2000 + 1000), np.random.default_rng(0), 5000)
+    assert set(partners) == set(order[1000 - 128 : 1000 + 129].tolist()) - {order[1000]} | (
+        {order[1000]} & set(np.delete(order[1000 - 128 : 1000 + 129], 128).tolist())
+    )
+
+
+def test_all_images_of_a_window_have_its_size_whatever_the_batch():
+    sizes = WindowSizes(64, 32, seed=1)
+    sampler = Sampler(37, seed=1, sizes=sizes)
+    seen = []
+    for batch in (1, 4, 8):
+        plan = plan_run(num_images=37, batch=batch, nbs=8, epochs=4, warmup_epochs=0)
+        seen.append([key.size for micro_batch in sampler.micro_batches(plan) for key in micro_batch])
+        for window in plan.all_windows():
+            assert {key.size for key in sampler.keys(window)} == {sizes.of(window)}
+    assert seen[0] == seen[1] == seen[2]
+    assert set(seen[0]) == set(sizes.all)

@@ -34,6 +34,35 @@ def test_every_scale_builds_with_strides_8_16_32(name):
     assert outputs.class_logits.shape == (1, 64 + 16 + 4, 1)
 
 
+@pytest.mark.parametrize(("scale", "millions"), [("n", 1.45), ("s", 5.1), ("m", 9.1), ("l", 17.7), ("x", 27.3)])
+def test_the_bundled_classifier_comes_in_five_scales(scale, millions):
+    with torch.device("meta"):
+        network = build_network(f"cls-{scale}", [str(index) for index in range(10)])
+        assert network(torch.zeros(2, 3, 64, 96)).shape == (2, 10)
+    assert (network.task, network.strides, network.multi_label) == ("classify", (32,), False)
+    assert sum(param.numel() for param in network.parameters()) / 1e6 == pytest.approx(millions, rel=0.02)
+
+
+def test_the_trunk_of_the_classifier_is_that_of_the_detector():
+    with torch.device("meta"):
+        classifier, detector = build_network("cls-n", ("a",)), build_network("det-n", ("a",))
+    trunk = len(classifier.layers) - 1
+    shapes = [
+        {name: tensor.shape for name, tensor in network.layers[:trunk].state_dict().items()}
+        for network in (classifier, detector)
+    ]
+    assert shapes[0] == shapes[1]
+
+
+def test_dropout_and_kind_of_labels_are_chosen_for_a_classifier_and_kept_in_its_description():
+    layers = [[-1, 1, "Conv", [16, 3, 2]], [-1, 1, "Classify", [32]]]
+    network = build_network({"layers": layers, "dropout": 0.5}, ("a",), dropout=0.25, multi_label=True)
+    twin = build_network(network.description, ("a",))
+    assert twin.description == {"layers": layers, "dropout": 0.25, "multi_label": True}
+    assert (twin.multi_label, twin.layers[-1].dropout.p) == (True, 0.25)
+    assert build_network({"layers": layers}, ("a",)).description == {"layers": layers}
+
+
 def test_a_description_makes_the_same_network_again_and_holds_plain_values_only(tmp_path):
     network = build_network("det-n", ("a", "b"))
     torch.save(network.description, tmp_path / "description.pt")
@@ -95,6 +124,11 @@ def test_building_does_not_change_the_description_it_was_given():
         ({**TINY, "norm": "frozen"}, "norm is 'frozen'; it should be batch or group .* give them as norm= of a run"),
         ({**TINY, "norm": ["group"]}, "norm is .* it should be batch or group"),
         ({**TINY, "task": "classify"}, "task is 'classify'; the head Detect is for 'detect'"),
+        ({**TINY, "dropout": 0.1}, "dropout belongs to a classifier, and the head Detect is for 'detect'"),
+        ({**TINY, "multi_label": True}, "multi_label belongs to a classifier"),
+        ({**TINY, "dropout": 1}, "dropout is 1; it should be a number from 0 to below 1"),
+        ({**TINY, "dropout": True}, "dropout is True; it should be a number"),
+        ({**TINY, "multi_label": "yes"}, "multi_label is 'yes'; it should be true or false"),
         (rows(), "layers is .* it should be a list"),
         (rows([-1, 1, "Convolution", [16]], TINY["layers"][-1]), "layer 0 is of unknown kind 'Convolution'"),
         (rows([-2, 1, "Conv", [16]], [-1, 1, "Detect", []]), "layer 0 reads -2; it should be a layer before it"),

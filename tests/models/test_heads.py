@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from visiontrain.models.heads import Detect, DetectionOutputs, anchor_grid, boxes_around, decode_boxes
+from visiontrain.models.heads import Classify, Detect, DetectionOutputs, anchor_grid, boxes_around, decode_boxes
 
 
 def features(*sizes, channels=(8, 16), dtype=torch.float32):
@@ -75,3 +75,21 @@ def test_at_first_a_head_expects_few_objects_of_a_few_strides():
     assert mean == pytest.approx(5 / 10 / 80**2, rel=0.2)
     size = (decode_boxes(outputs)[..., 2:] - decode_boxes(outputs)[..., :2]) / outputs.strides
     assert 3.5 < size.mean() < 4.5
+
+
+def test_a_classifier_looks_at_the_mean_over_the_map_whatever_its_size():
+    torch.manual_seed(0)
+    head = Classify(8, 3, hidden_channels=16).eval()
+    (level,) = features((2, 3), channels=(8,))
+    logits = head(level)
+    assert logits.shape == (2, 3)
+    torch.testing.assert_close(head(level.repeat(1, 1, 2, 2)), logits)
+    torch.testing.assert_close(head(level.flip(2, 3)), logits)
+
+
+def test_the_dropout_of_a_classifier_acts_in_training_only():
+    head = Classify(8, 3, hidden_channels=64, dropout=0.5)
+    (level,) = features((2, 3), channels=(8,))
+    head.hidden.eval()
+    assert not torch.equal(head(level), head(level))
+    assert torch.equal(head.eval()(level), head(level))

@@ -1,6 +1,9 @@
+from copy import deepcopy
+
 import pytest
 import torch
 
+from visiontrain.errors import ConfigError
 from visiontrain.models.build import build_network
 
 NAMES = ("red", "white", "platelet")
@@ -54,6 +57,30 @@ def test_a_network_computes_in_the_type_of_its_weights(images):
         outputs = build_network("det-n", NAMES).eval()(images)
     assert outputs.class_logits.dtype == torch.bfloat16
     assert outputs.anchor_points.dtype == torch.float32
+
+
+def test_a_size_that_is_no_multiple_of_the_largest_stride_is_refused_with_the_nearest(network):
+    network.check_size(64)
+    with pytest.raises(
+        ConfigError, match="imgsz = 100 is not a multiple of the network's largest stride, 32; use 96 or"
+    ):
+        network.check_size(100)
+    with pytest.raises(ConfigError, match="use 32"):
+        network.check_size(8)
+
+
+def test_a_classifier_gives_logits_in_every_mode_and_can_be_exported():
+    classifier = build_network(
+        {"layers": [[-1, 1, "Conv", [16, 3, 4]], [-1, 1, "CSPStage", [16]], [-1, 1, "Classify", [32]]]}, NAMES
+    ).eval()
+    pictures = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    logits = classifier(pictures)
+    assert logits.shape == (2, len(NAMES))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(classifier(pictures).float(), logits, atol=0.05, rtol=0.05)
+    program = torch.export.export(classifier, (pictures,), strict=False)
+    torch.testing.assert_close(program.module()(pictures), logits)
+    assert deepcopy(classifier).double()(pictures).dtype == torch.float64
 
 
 def test_an_exported_program_gives_the_outputs_of_the_network(network, images):

@@ -10,7 +10,7 @@ import visiontrain.models.network as network_module
 from visiontrain.models.build import build_network
 from visiontrain.models.layers import ConvNorm
 from visiontrain.models.norm import NORMS, set_norm_
-from visiontrain.models.recompute import recompute
+from visiontrain.models.recompute import RecomputedChain, chain_blocks_, recompute
 
 LAYERS = [
     [-1, 1, "Conv", [16, 3, 2]],
@@ -216,3 +216,53 @@ def test_any_stage_of_any_module_can_be_recomputed():
         torch.manual_seed(3)
         run(images()).square().sum().backward()
     assert_twins_agree(stage, twin)
+
+
+class Residual(nn.Module):
+    """A block whose Sequential is its own business."""
+
+    def __init__(self):
+        super().__init__()
+        self.branch = nn.Sequential(nn.Sequential(nn.Conv2d(4, 4, 1)), nn.BatchNorm2d(4))
+
+    def forward(self, features):
+        return features + self.branch(features)
+
+
+def chained():
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True)),  # no blocks
+        nn.Sequential(Residual(), nn.Sequential(Residual(), Residual()), nn.BatchNorm2d(4), nn.Dropout(0.5)),
+    )
+    before = network.state_dict()
+    chain_blocks_(network)
+    assert list(network.state_dict()) == list(before)
+    return network
+
+
+def test_chains_are_made_of_sequentials_that_hold_blocks_and_of_those_in_them_only():
+    network = chained()
+    outer = network[1]
+    assert type(network[0]) is nn.Sequential
+    assert (type(outer), type(outer[1]), type(outer[0].branch)) == (RecomputedChain, RecomputedChain, nn.Sequential)
+    assert (outer.blocks, outer[1].blocks) == ([outer[0]], list(outer[1]))
+
+
+def test_a_chain_computes_what_its_sequential_did_and_recomputes_when_told():
+    plain = chained()
+    checkpointed = deepcopy(plain)
+    seen = []
+    for chain in (checkpointed[1], checkpointed[1][1]):
+        chain.recomputes = True
+        for block in chain.blocks:
+            block.register_forward_pre_hook(lambda *_: seen.append(1))
+    for network in (plain, checkpointed):
+        torch.manual_seed(3)
+        network(images()).square().sum().backward()
+    assert_twins_agree(plain, checkpointed)
+    assert len(seen) == 2 * 3  # forward and again
+    with torch.no_grad():
+        checkpointed(images())
+    checkpointed.eval()(images())
+    assert len(seen) == 2 * 3 + 2 * 3

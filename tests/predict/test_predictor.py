@@ -5,7 +5,9 @@ import torch
 from PIL import Image
 
 from visiontrain.decode import decode_detections
+from visiontrain.predict.boxes import find_boxes
 from visiontrain.predict.predictor import Predictor
+from visiontrain.predict.probs import find_probs
 from visiontrain.predict.sources import SourceImage, open_source
 
 CPU = torch.device("cpu")
@@ -49,7 +51,7 @@ def unchanged(image):
 
 
 def predictor_of(network, prepare=letterbox, **options):
-    return Predictor(network, decoder, prepare, NAMES, device=CPU, **options)
+    return Predictor(network, decoder, prepare, NAMES, found=find_boxes, device=CPU, **options)
 
 
 def sources_of(images):
@@ -144,11 +146,37 @@ def test_an_image_in_which_nothing_is_found_gives_empty_results(picture):
         lambda outputs: decode_detections(*outputs, conf=1.0, iou=0.5, max_det=300, multi_label=True),
         letterbox,
         NAMES,
+        found=find_boxes,
         device=CPU,
     )
     (results,) = predictor(sources_of([picture()]))
     assert results.boxes.shape == (0, 6)
     assert results.verbose() == "no detections"
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_classifier_gives_probabilities_of_each_image(batch):
+    class Brightness(torch.nn.Module):
+        def forward(self, images):
+            light = images.double().mean((1, 2, 3)) / 255
+            return torch.stack([1 - light, light], 1)  # (B, C)
+
+    predictor = Predictor(
+        Brightness(),
+        lambda outputs: [{"probs": row} for row in outputs],
+        unchanged,
+        NAMES,
+        found=find_probs,
+        device=CPU,
+        batch=batch,
+    )
+    results = list(predictor(sources_of([np.full((8, 12, 3), value, np.uint8) for value in (0, 255, 51)])))
+    assert [r.probs.top1 for r in results] == [0, 1, 0]
+    torch.testing.assert_close(results[2].probs.data, torch.tensor([0.8, 0.2]))
+    assert results[1].verbose() == "light 1.00, dark 0.00"
+    assert not results[0].probs.data.is_inference()
+    assert results[0].boxes is None
+    assert list(results[0].speed) == ["preprocess", "inference", "postprocess"]
 
 
 def test_no_images_give_no_results():

@@ -6,10 +6,13 @@ import pytest
 import torch
 
 from visiontrain.errors import ConfigError
-from visiontrain.predict.results import Boxes, Results
+from visiontrain.predict.boxes import Boxes
+from visiontrain.predict.probs import Probs
+from visiontrain.predict.results import Results
 
 NAMES = {0: "RBC", 1: "WBC", 2: "a/b: \u00fc"}
 DATA = torch.tensor([[4.0, 6.0, 24.0, 16.0, 0.9, 0.0], [0.0, 0.0, 64.0, 48.0, 0.8, 1.0], [8, 8, 9, 9, 0.25, 0]])
+PROBS = torch.tensor([0.05, 0.7, 0.25])
 
 
 @pytest.fixture
@@ -25,15 +28,9 @@ def nothing(results):
     return results[:0]
 
 
-def test_boxes_are_given_in_every_form(results):
-    boxes = results.boxes
-    assert (len(boxes), boxes.shape, boxes.id) == (3, (3, 6), None)
-    torch.testing.assert_close(boxes.xyxy[0], torch.tensor([4.0, 6, 24, 16]))
-    torch.testing.assert_close(boxes.xywh[0], torch.tensor([14.0, 11, 20, 10]))
-    torch.testing.assert_close(boxes.xyxyn[0], torch.tensor([4 / 64, 6 / 48, 24 / 64, 16 / 48]))
-    torch.testing.assert_close(boxes.xywhn[0], torch.tensor([14 / 64, 11 / 48, 20 / 64, 10 / 48]))
-    torch.testing.assert_close(boxes.conf, torch.tensor([0.9, 0.8, 0.25]))
-    assert boxes.cls.tolist() == [0, 1, 0]
+@pytest.fixture
+def classified(results):
+    return Results(results.orig_img, path=results.path, names=NAMES, probs=Probs(PROBS, (48, 64)))
 
 
 def test_numpy_boxes_hold_the_same_numbers(results):
@@ -73,13 +70,22 @@ def test_results_and_boxes_are_walked_one_by_one(results):
         results.boxes[3]
 
 
-def test_boxes_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match=r"\(3, 4\); they should be \(N, 6\)"):
-        Boxes(torch.zeros(3, 4), (8, 8))
-
-
-def test_what_a_detector_does_not_find_is_none(results):
+def test_what_was_not_looked_for_is_none(results, classified):
     assert (results.masks, results.obb, results.keypoints, results.probs) == (None, None, None, None)
+    assert (classified.masks, classified.obb, classified.keypoints, classified.boxes) == (None, None, None, None)
+
+
+def test_results_hold_either_boxes_or_probabilities(results, classified):
+    with pytest.raises(ValueError, match="either boxes or probs; give one of them"):
+        Results(results.orig_img, path="a.png", names=NAMES)
+    with pytest.raises(ValueError, match="either boxes or probs; give one of them"):
+        Results(results.orig_img, path="a.png", names=NAMES, boxes=results.boxes, probs=classified.probs)
+
+
+def test_a_classification_counts_as_one_whatever_the_index(classified):
+    assert len(classified) == 1
+    assert [one.probs for one in classified] == [classified.probs]
+    assert classified[0].probs is classified[-1].probs is classified[:0].probs
 
 
 def test_verbose_counts_by_class(results, nothing):
@@ -106,6 +112,38 @@ def test_a_dictionary_of_results_is_plain(results):
     assert (values["path"], values["height"], values["width"]) == ("some/where/cells.png", 48, 64)
     assert values["speed"] == {"inference": 1.0}
     assert len(values["detections"]) == 3
+
+
+def test_a_classification_is_told_and_written_as_its_best_classes(classified, tmp_path):
+    assert "cells.png: 64 × 48, WBC 0.70, a/b: ü 0.25, RBC 0.05" in repr(classified)
+    values = classified.to_dict(decimals=2)
+    assert json.loads(classified.to_json(decimals=2)) == values["classifications"] == classified.summary(decimals=2)
+    assert values["classifications"][0] == {"name": "WBC", "class": 1, "confidence": 0.7}
+    assert "detections" not in values
+    path = classified.save_txt(tmp_path / "labels" / "cells.txt")
+    assert path.read_text(encoding="utf-8") == "0.70 WBC\n0.25 a/b: ü\n0.05 RBC\n"
+
+
+def test_a_classification_in_numpy_holds_the_same_numbers(classified):
+    as_numpy = classified.numpy()
+    np.testing.assert_array_equal(as_numpy.probs.data, PROBS.numpy())
+    assert as_numpy.summary() == classified.summary()
+    assert as_numpy.to(torch.float64).probs.data.dtype == torch.float64
+    assert classified.cpu().probs.data.device.type == "cpu"
+
+
+def test_a_classification_is_drawn_and_saved(classified, tmp_path):
+    before = classified.orig_img.copy()
+    path = classified.save(tmp_path / "drawn.png")
+    image = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_COLOR)
+    np.testing.assert_array_equal(image, classified.plot())
+    np.testing.assert_array_equal(classified.orig_img, before)
+
+
+def test_a_classification_has_nothing_to_cut_out(classified, tmp_path):
+    with pytest.raises(ConfigError, match="save_crop: a classification has no boxes to cut out; leave it out"):
+        classified.save_crop(tmp_path / "crops")
+    assert not (tmp_path / "crops").exists()
 
 
 def test_plot_draws_into_a_copy(results, nothing):
@@ -189,3 +227,10 @@ def test_supervision_reads_the_results(results, nothing, kind):
         np.testing.assert_array_equal(detections.class_id, given.numpy().boxes.cls.astype(int))
         assert detections["class_name"].tolist() == [given.names[int(index)] for index in given.boxes.cls]
         assert detections.tracker_id is None
+
+
+def test_supervision_reads_a_classification(classified):
+    supervision = pytest.importorskip("supervision", reason="supervision is not installed")
+    found = supervision.Classifications.from_ultralytics(classified)
+    np.testing.assert_array_equal(found.confidence, PROBS.numpy())
+    assert found.get_top_k(1)[0].tolist() == [1]

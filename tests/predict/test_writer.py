@@ -2,7 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from visiontrain.predict.results import Boxes, Results
+from visiontrain.errors import ConfigError
+from visiontrain.predict.boxes import Boxes
+from visiontrain.predict.probs import Probs
+from visiontrain.predict.results import Results
 from visiontrain.predict.writer import ResultWriter
 
 
@@ -68,3 +71,15 @@ def test_the_picture_is_drawn_as_asked(tmp_path, results_of):
     plain = ResultWriter(tmp_path / "plain", show_labels=False, line_width=1).write(results_of("a.png"))
     labelled = ResultWriter(tmp_path / "labelled", show_labels=True, line_width=3).write(results_of("a.png"))
     assert plain[0].read_bytes() != labelled[0].read_bytes()
+
+
+def test_a_classification_is_written_as_a_picture_and_its_best_classes(tmp_path, results_of):
+    found = results_of("x/a.png")
+    found = Results(found.orig_img, path=found.path, names=found.names, probs=Probs(torch.tensor([0.1, 0.9]), (48, 64)))
+    ResultWriter(tmp_path, save_txt=True).write(found)
+    assert files_in(tmp_path) == ["a.jpg", "labels/a.txt"]
+    assert (tmp_path / "labels" / "a.txt").read_text(encoding="utf-8") == "0.90 b\n0.10 a\n"
+    with pytest.raises(ConfigError, match="save_crop: a classification has no boxes"):
+        ResultWriter(tmp_path, save=False, save_crop=True).write(found)
+    with pytest.raises(ConfigError, match="line_width = 2: a classification has no boxes"):
+        ResultWriter(tmp_path, line_width=2).write(found)

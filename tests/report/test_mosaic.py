@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from visiontrain.report.mosaic import draw_batch
+from visiontrain.sample import Marks
 
 NAMES = ("cell", "other")
 
@@ -16,9 +17,15 @@ def read(path) -> np.ndarray:
     return picture
 
 
+def marks(*boxes, score=None, caption=""):
+    """Of boxes of the first class."""
+    count = len(boxes)
+    scores = None if score is None else np.full(count, score, np.float32)
+    return Marks(np.array(boxes, np.float32).reshape(-1, 4), np.zeros(count, np.int64), scores, caption)
+
+
 def draw(path, images, **settings):
-    boxes = [[[10, 10, 40, 50], [0, 0, 0, 0]]] * len(images)
-    draw_batch(images, boxes, [[0, -1]] * len(images), NAMES, path, **settings)
+    draw_batch(images, [marks((10, 10, 40, 50))] * len(images), NAMES, path, **settings)
     return read(path)
 
 
@@ -43,16 +50,18 @@ def test_colors_are_those_of_the_rgb_images_given(tmp_path):
     assert max(blue, green) < 25
 
 
-def test_padding_rows_are_not_drawn(tmp_path):
+def test_without_marks_the_image_stays_as_it_is_and_a_caption_is_written_at_its_foot(tmp_path):
     images = np.full((1, 3, 320, 320), 128, np.uint8)
-    draw_batch(images, [[[50, 50, 200, 200]]], [[-1]], NAMES, tmp_path / "a.jpg", scores=[[0.5]])
-    tile = read(tmp_path / "a.jpg")[6:-6, 6:-6]
-    assert abs(tile.astype(int) - 128).max() < 4
+    for caption in ("", "cell 0.93"):
+        draw_batch(images, [marks(caption=caption)], NAMES, tmp_path / "a.jpg")
+        tile = read(tmp_path / "a.jpg")[6:-6, 6:-6]
+        assert abs(tile[:-40].astype(int) - 128).max() < 4
+        assert (abs(tile[-20:].astype(int) - 128).max() > 60) == bool(caption)
 
 
 def test_boxes_lie_on_the_enlarged_image(tmp_path):
     images = np.full((1, 3, 160, 160), 128, np.uint8)
-    draw_batch(images, [[[40, 60, 120, 140]]], [[0]], NAMES, tmp_path / "a.jpg")
+    draw_batch(images, [marks((40, 60, 120, 140))], NAMES, tmp_path / "a.jpg")
     changed = abs(read(tmp_path / "a.jpg")[4:-4, 4:-4].astype(int) - 128).max(axis=2) > 60
     rows, columns = np.nonzero(changed)
     assert abs(columns.min() - 80) <= 2
@@ -65,11 +74,9 @@ def test_scores_titles_and_a_path_with_any_letters_are_taken(tmp_path):
     path = tmp_path / "größe 图.jpg"
     draw_batch(
         images,
-        [[[1, 1, 30, 30]], np.zeros((0, 4))],
-        [[1], []],
+        [marks((1, 1, 30, 30), score=0.5), marks(score=0.5, caption="größe")],
         NAMES,
         path,
-        scores=[[0.5], []],
         titles=["图像.jpg", "b" * 200],
     )
     assert read(path).shape == (328, 652, 3)
@@ -78,4 +85,4 @@ def test_scores_titles_and_a_path_with_any_letters_are_taken(tmp_path):
 @pytest.mark.parametrize("shape", [(0, 3, 8, 8), (1, 8, 8, 3), (3, 8, 8)])
 def test_images_of_another_form_are_refused(tmp_path, shape):
     with pytest.raises(ValueError, match="they should be \\(B, 3, H, W\\) uint8"):
-        draw_batch(np.zeros(shape, np.uint8), [], [], NAMES, tmp_path / "a.jpg")
+        draw_batch(np.zeros(shape, np.uint8), [], NAMES, tmp_path / "a.jpg")

@@ -9,6 +9,7 @@ from visiontrain.cli import main
 from visiontrain.config.load import load_config
 from visiontrain.data.dataset import TrainDataset, UnreadableImage
 from visiontrain.data.loader import TrainLoader
+from visiontrain.data.sampler import Sampler
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.plan import plan_run
 from visiontrain.run import show as show_module
@@ -22,9 +23,9 @@ def shown(monkeypatch, tmp_path, tiny_yolo):
     drawn = []
     draw = show_module.draw_targets
 
-    def keep(batch, names, path):
+    def keep(task, batch, names, path):
         drawn.append(batch)
-        draw(batch, names, path)
+        draw(task, batch, names, path)
 
     monkeypatch.setattr(show_module, "draw_targets", keep)
 
@@ -42,9 +43,11 @@ def test_it_is_the_image_and_the_boxes_that_training_loads(shown, tiny_yolo, epo
     config = load_config("train", python={"data": str(tiny_yolo(8)), "imgsz": 64, "epochs": 20})
     task = task_of(config)
     records = read_data(config, task, ("train",)).splits["train"]
-    dataset = TrainDataset(records, task.train_transform(config), seed=config.seed, imgsz=64)
+    dataset = TrainDataset(
+        records, task.train_transform(config), sampler=Sampler(len(records), seed=config.seed), imgsz=64
+    )
     plan = plan_run(num_images=8, batch=8, nbs=8, epochs=20)
-    (trained,) = next(TrainLoader(dataset, plan, task.collate, seed=config.seed, workers=0).windows(epoch - 1))
+    (trained,) = next(TrainLoader(dataset, plan, task.collate, workers=0).windows(epoch - 1))
     place = trained.indices.index(index)
     assert np.array_equal(batch.images[0], trained.images[place])
     boxes = trained.targets["boxes"][place][trained.targets["classes"][place] >= 0]

@@ -64,7 +64,7 @@ def default_yaml() -> str:
     for group, members in _by_group(_available()):
         lines += ["", f"# --- {group} ---"]
         for setting in members:
-            comment = f"{setting.rules.help} ({setting.takes()})"
+            comment = f"{setting.explained()} ({setting.takes()})"
             lines += textwrap.wrap(comment, _WIDTH, initial_indent="# ", subsequent_indent="#   ")
             lines.append(f"{setting.key}: {_yaml_value(setting.default)}")
     return "\n".join(lines) + "\n"
@@ -116,7 +116,7 @@ def _by_group(settings: Iterable[Setting]) -> Iterator[tuple[str, list[Setting]]
 
 def _help_lines(setting: Setting) -> list[str]:
     left = f"  {setting.key:<{_KEY_WIDTH}}{setting.takes():<31}{setting.default!s:<9}"
-    first, *more = textwrap.wrap(setting.rules.help, _WIDTH - len(left))
+    first, *more = textwrap.wrap(setting.explained(), _WIDTH - len(left))
     return [left + first, *(" " * len(left) + line for line in more)]
 
 
@@ -127,7 +127,7 @@ def _markdown_row(setting: Setting) -> str:
         f"{setting.takes()}",
         f"`{setting.default}`",
         modes,
-        setting.rules.help,
+        setting.explained(),
     )
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 

@@ -22,12 +22,12 @@ MODES: Mapping[str, str] = {
     "plan": "print what train with the same arguments would do, and train nothing",
     "show": "draw one training sample",
     "verify": "prove on your data and model that accumulation equals the full batch",
+    "check": "read a whole data set and report every fault; exit code 3 if there are errors",
     "env": "print versions and devices",
 }
 MODES_TO_COME: Mapping[str, str] = {
     "compare": "compare two models on a split",
     "export": "write a model in another format",
-    "check": "read a whole data set and report every fault",
     "convert": "read weights of other programs",
     "report": "write a run's report page",
 }
@@ -40,16 +40,18 @@ _PREDICT = ("predict",)
 _EXPORT = ("export",)
 _DATA = (*_TRAIN, *_VAL, "check", "show")
 _MODEL = (*_TRAIN, *_VAL, *_PREDICT, *_EXPORT)
-_RUNS = ("train", "show", *_VAL, *_PREDICT)
+_RUNS = ("train", "show", "check", *_VAL, *_PREDICT)
 
 _what = partial(setting, group="What to work on")
 _batch = partial(setting, group="Batch and accumulation", modes=_TRAIN)
 _length = partial(setting, group="Length, validation and saving", modes=_TRAIN)
 _optimizer = partial(setting, group="Optimizer and schedule", modes=_TRAIN)
-_loss = partial(setting, group="Loss", modes=_TRAIN, least=0, most=1000)
+_loss = partial(setting, group="Detection loss", modes=_TRAIN, tasks=("detect",), least=0, most=1000)
 _augment = partial(setting, group="Augmentation", modes=(*_TRAIN, "show"))
 _loading = partial(setting, group="Images and loading")
-_detect = partial(setting, group="Detections")
+_detect = partial(setting, group="Detections", tasks=("detect",))
+_compose = partial(_augment, tasks=("detect",))
+_classify = partial(setting, group="Classification", modes=_TRAIN, tasks=("classify",))
 _predict = partial(setting, group="Prediction", modes=_PREDICT)
 _export = partial(setting, group="Export", modes=_EXPORT, available=False)
 _machine = partial(setting, group="Device, precision and repeatability")
@@ -62,10 +64,9 @@ class Config:
 
     task: str = _what(
         "detect",
-        choices=("detect",),
+        choices=("detect", "classify"),
         modes=(*_MODEL, "check", "show"),
-        later={"classify": "classification is not part of this version; leave task out to detect"},
-        help="the task that the model is trained for",
+        help="the task that the model is trained for; where it is not typed, that of the model or of the data",
     )
     model: str | None = _what(
         None,
@@ -83,9 +84,8 @@ class Config:
     )
     data_format: str = _what(
         "auto",
-        choices=("auto", "yolo", "coco", "voc"),
+        choices=("auto", "yolo", "coco", "voc", "folders", "csv"),
         modes=_DATA,
-        later=dict.fromkeys(("folder", "csv"), "classification is not part of this version"),
         help="the format of the data set; auto recognizes it",
     )
     epoch: int = _what(1, least=1, most=_COUNT, modes=("show",), help="the epoch that the sample is of, from 1")
@@ -104,7 +104,7 @@ class Config:
         modes=(*_TRAIN, "show"),
         help="the part of the training split that is used; drawn by the seed",
     )
-    single_cls: bool = _what(False, modes=(*_TRAIN, "show", *_VAL), help="whether all classes are treated as one")
+    single_cls: bool = _what(False, modes=_DATA, tasks=("detect",), help="whether all classes are treated as one")
     resume: bool | str = _what(
         False,
         noun="a path",
@@ -112,20 +112,27 @@ class Config:
         help="whether an interrupted run goes on: its folder or weights/last.pt, or True for the newest run of project",
     )
     pretrained: bool | str = _what(
-        False, noun="a path", modes=_TRAIN, available=False, help="the weights to start from, or whether to use any"
+        False,
+        noun="a path",
+        modes=_TRAIN,
+        tasks=("classify",),
+        help="the weights to start from: a file, or True for those that torchvision offers for the network",
     )
     weights: str | None = _what(
         None, noun="a path", modes=("train", "convert"), available=False, help="the weights file"
     )
     val_fraction: float = _what(
-        0.0, least=0, below=1, modes=_DATA, help="the part of train to validate on if there is no val; 0: none"
+        0.0,
+        least=0,
+        below=1,
+        modes=(*_TRAIN, *_VAL, "show"),
+        help="the part of train to validate on if there is no val; 0: none",
     )
     sampling: str = _what(
         "uniform",
-        choices=("uniform", "balanced", "repeat"),
-        modes=_TRAIN,
-        available=False,
-        help="how often each image is seen in an epoch",
+        choices=("uniform", "balanced"),
+        modes=(*_TRAIN, "show"),
+        help="how often each image is seen: once an epoch, or the oftener the rarer its classes are, in epochs as long",
     )
 
     batch: int = _batch(
@@ -241,65 +248,94 @@ class Config:
     box: float = _loss(7.5, help="the weight of the box overlap loss")
     cls: float = _loss(0.5, help="the weight of the classification loss")
     dfl: float = _loss(1.5, help="the weight of the distribution focal loss")
-    label_smoothing: float = _loss(
-        0.0, most=None, below=1, available=False, help="the part of a target that is spread over all classes"
-    )
-    dropout: float = _loss(
-        0.0, most=None, below=1, available=False, help="the part of features dropped before the classifier"
-    )
-
     hsv_h: float = _augment(0.015, least=0, most=1, help="the largest change of hue, as a fraction of the circle")
     hsv_s: float = _augment(0.7, least=0, most=1, help="the largest change of saturation, as a fraction")
     hsv_v: float = _augment(0.4, least=0, most=1, help="the largest change of brightness, as a fraction")
     degrees: float = _augment(0.0, least=0, most=180, unit="degrees", help="the largest rotation to either side")
-    translate: float = _augment(0.1, least=0, most=1, help="the largest shift, as a fraction of the image")
+    translate: float = _compose(0.1, least=0, most=1, help="the largest shift, as a fraction of the image")
     scale: float = _augment(0.5, least=0, below=1, help="the largest change of size, as a fraction")
-    shear: float = _augment(0.0, least=0, below=90, unit="degrees", help="the largest shear to either side")
-    perspective: float = _augment(0.0, least=0, most=0.001, unit="1/pixel", help="the largest perspective coefficient")
+    shear: float = _compose(0.0, least=0, below=90, unit="degrees", help="the largest shear to either side")
+    perspective: float = _compose(0.0, least=0, most=0.001, unit="1/pixel", help="the largest perspective coefficient")
     flipud: float = _augment(0.0, least=0, most=1, help="the probability of a flip upside down")
     fliplr: float = _augment(0.5, least=0, most=1, help="the probability of a flip left to right")
-    mosaic: float = _augment(1.0, least=0, most=1, help="the probability that four images are joined into one")
+    mosaic: float = _compose(1.0, least=0, most=1, help="the probability that four images are joined into one")
     mixup: float = _augment(0.0, least=0, most=1, help="the probability that two samples are blended")
-    close_mosaic: int = _augment(
+    close_mosaic: int = _compose(
         10, least=0, most=_COUNT, unit="epochs", help="the epochs at the end without mosaic, mixup and copy_paste"
     )
-    mosaic9: float = _augment(
+    mosaic9: float = _compose(
         0.0, least=0, most=1, help="the probability that a mosaic has nine images instead of four"
     )
-    copy_paste: float = _augment(0.0, least=0, most=1, help="the probability that boxes of another image are pasted in")
-    crop: float = _augment(
+    copy_paste: float = _compose(0.0, least=0, most=1, help="the probability that boxes of another image are pasted in")
+    crop: float = _compose(
         0.0, least=0, most=1, help="the probability that an image is cropped, keeping some box in view"
     )
-    gray: float = _augment(0.0, least=0, most=1, help="the probability that a sample loses its color")
-    blur: float = _augment(0.0, least=0, most=1, help="the probability of a Gaussian blur")
-    clahe: float = _augment(0.0, least=0, most=1, help="the probability that contrast is equalized region by region")
-    jpeg: float = _augment(0.0, least=0, most=1, help="the probability that a sample is compressed as JPEG")
+    gray: float = _compose(0.0, least=0, most=1, help="the probability that a sample loses its color")
+    blur: float = _compose(0.0, least=0, most=1, help="the probability of a Gaussian blur")
+    clahe: float = _compose(0.0, least=0, most=1, help="the probability that contrast is equalized region by region")
+    jpeg: float = _compose(0.0, least=0, most=1, help="the probability that a sample is compressed as JPEG")
     flip_swap: tuple[int, ...] | None = _augment(
         None,
         least=0,
         most=_COUNT,
         help="the classes that a flip left to right exchanges, in pairs of indices: 0,1,4,5 swaps 0 with 1, 4 with 5",
     )
-    cutmix: float = _augment(0.0, least=0, most=1, available=False, help="the probability that a patch is swapped")
-    erasing: float = _augment(0.4, least=0, below=1, available=False, help="the probability that a patch is erased")
-    auto_augment: str | None = _augment(
+    multi_scale: bool = _augment(
+        False, modes=_TRAIN, help="whether the image size changes from window to window, within imgsz ± 50 %"
+    )
+
+    loss: str = _classify(
+        "auto",
+        choices=("auto", "cross_entropy", "bce", "focal"),
+        help="the loss; auto: cross_entropy, or bce where an image may be of several classes",
+    )
+    multi_label: bool = _classify(
+        False, modes=_DATA, help="whether an image may be of several classes, each of which is then decided for itself"
+    )
+    label_smoothing: float = _classify(
+        0.0, least=0, below=1, help="the part of a target that is spread over all classes"
+    )
+    class_weights: str | tuple[float, ...] | None = _classify(
+        None,
+        choices=("balanced",),
+        least=0,
+        help="the weight of each class in the loss, in the order of the names; balanced: the rarer the heavier",
+    )
+    focal_gamma: float = _classify(
+        2.0, least=0, most=100, help="how far loss=focal leaves out what is right already; 0: not at all"
+    )
+    dropout: float | None = _classify(
+        None, least=0, below=1, help="the part of features dropped before the last layer; None: the network's own"
+    )
+    cutmix: float = _classify(
+        0.0, least=0, most=1, modes=(*_TRAIN, "show"), help="the probability that a patch is taken from another image"
+    )
+    erasing: float = _classify(
+        0.4, least=0, below=1, modes=(*_TRAIN, "show"), help="the probability that a patch is filled with noise"
+    )
+    auto_augment: str | None = _classify(
         "randaugment",
         choices=("randaugment", "autoaugment", "augmix"),
-        available=False,
-        help="the policy of random operations on classification images",
+        modes=(*_TRAIN, "show"),
+        help="the policy of random operations on training images",
     )
-    multi_scale: bool = _augment(False, available=False, help="whether the image size changes from window to window")
 
     imgsz: int | None = _loading(
         None,
         least=1,
         most=32_768,
         unit="pixels",
-        modes=(*_MODEL, "show"),
-        help="the long side of the images that the model sees; None: that of the weights, else 640 to detect",
+        modes=(*_MODEL, "show", "check"),
+        help="the size of the images that the model sees; None: that of the weights, else 640 to detect and 224 to "
+        "classify",
     )
     workers: int | str = _loading(
-        "auto", choices=("auto",), least=0, most=1024, modes=(*_TRAIN, *_VAL), help="the processes that load images"
+        "auto",
+        choices=("auto",),
+        least=0,
+        most=1024,
+        modes=(*_TRAIN, *_VAL, "check"),
+        help="the processes that load images",
     )
     cache: bool | str = _loading(
         False,
@@ -307,6 +343,15 @@ class Config:
         modes=_TRAIN,
         help="where decoded, reduced training images are kept: ram (shared by all workers; so does True) or disk (a "
         "cache folder outside the data; VISIONTRAIN_CACHE moves it)",
+    )
+
+    max_pixels: int = _loading(
+        180_000_000,
+        least=1,
+        most=10**12,
+        unit="pixels",
+        modes=(*_DATA, *_PREDICT),
+        help="the most pixels of an image file; a larger one is left out unread",
     )
 
     conf: float | None = _detect(
@@ -335,11 +380,18 @@ class Config:
 
     source: str | None = _predict(None, noun="a path", help="the image, folder or glob to run on")
     save: bool = _predict(True, help="whether pictures with the predictions drawn are written")
-    save_txt: bool = _predict(False, help="whether predictions are written as label files")
-    save_conf: bool = _predict(False, help="whether the label files of save_txt hold scores")
+    save_txt: bool = _predict(
+        False, help="whether predictions are written as text: label files, or the best classes with their probabilities"
+    )
+    save_conf: bool = _predict(False, tasks=("detect",), help="whether the label files of save_txt hold scores")
     show_labels: bool = _predict(True, help="whether class names are drawn")
     line_width: int | None = _predict(
-        None, least=1, most=1000, unit="pixels", help="the width of drawn boxes; None: by the image's size"
+        None,
+        tasks=("detect",),
+        least=1,
+        most=1000,
+        unit="pixels",
+        help="the width of drawn boxes; None: by the image's size",
     )
     stream: bool = _predict(False, available=False, help="whether results are handed out one by one")
     augment: bool = _predict(False, available=False, help="whether predictions of flipped images are averaged")
@@ -393,7 +445,7 @@ class Config:
         None, noun="a path", modes=_RUNS, help="the run folder, exactly, in place of project and name"
     )
     plots: bool = _output(True, modes=(*_TRAIN, *_VAL), help="whether pictures and curves are drawn")
-    quiet: bool = _output(False, modes=_MODEL, help="whether only results and warnings are printed")
+    quiet: bool = _output(False, modes=(*_MODEL, "check"), help="whether only results and warnings are printed")
     json: bool = _output(
         False,
         modes=("plan", "verify", "check", *_VAL, "env"),
@@ -409,7 +461,7 @@ class Config:
     cfg: str | None = _output(
         None,
         noun="a path",
-        modes=(*_MODEL, "show"),
+        modes=(*_MODEL, "show", "check"),
         help="the YAML file of more keys; typed ones win, and those of other modes are checked but not used",
     )
 
@@ -431,10 +483,10 @@ class Config:
     def decide(self, **values: Any) -> Config:
         """The same settings with `values` decided by the program.
 
-        What the user typed is not up to the program, unless he left it open by typing auto or None.
+        What the user typed is not up to the program, unless he left it open by typing auto, balanced or None.
         """
         for key, value in values.items():
-            is_open = not self.is_typed(key) or getattr(self, key) in (None, "auto", value)
+            is_open = not self.is_typed(key) or getattr(self, key) in (None, "auto", "balanced", value)
             assert is_open, f"{key} was typed as {getattr(self, key)!r} and cannot be decided as {value!r}"
         return self._with("decided", values)
 
@@ -445,7 +497,11 @@ class Config:
 
     def values(self) -> dict[str, Any]:
         """The value of every key that has an effect, as plain Python (tuples as lists)."""
-        plain = {key: getattr(self, key) for key, setting in SETTINGS.items() if setting.rules.available}
+        plain = {
+            key: getattr(self, key)
+            for key, setting in SETTINGS.items()
+            if setting.rules.available and self.task in (setting.rules.tasks or (self.task,))
+        }
         return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
     def _with(self, origin: str, values: Mapping[str, Any]) -> Config:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field
 from numbers import Integral, Real
 from typing import Any
@@ -29,6 +29,8 @@ class Rules:
     """A noun phrase ("the images ...", "whether ..."), so that messages can say "it is ..."."""
     group: str
     modes: tuple[str, ...]
+    tasks: tuple[str, ...] = ()
+    """Tasks on which the key has an effect; none stands for all."""
     unit: str = ""
     least: float | None = None
     most: float | None = None
@@ -93,9 +95,19 @@ class Setting:
         phrases = [_PHRASES[name](self) for name in _READERS if name in self.types and name != "None"]
         return ", or ".join([*phrases, *(["None"] if "None" in self.types else [])])
 
+    def explained(self) -> str:
+        """What the key is, and for which task alone, if it is."""
+        return self.rules.help + (f" [{', '.join(self.rules.tasks)}]" if self.rules.tasks else "")
+
     def takes(self) -> str:
         """What the key takes, for a table: "int 1..1000 images"."""
-        words = {"bool": "True|False", "int": "int", "float": "float", "tuple[int, ...]": "list of int"}
+        words = {
+            "bool": "True|False",
+            "int": "int",
+            "float": "float",
+            "tuple[int, ...]": "list of int",
+            "tuple[float, ...]": "list of float",
+        }
         parts = []
         for name in _READERS:
             if name not in self.types or name == "None":
@@ -221,13 +233,22 @@ def _read_float(raw: object) -> float:
 
 
 def _read_ints(raw: object) -> tuple[int, ...]:
+    return tuple(map(_read_int, _items(raw)))
+
+
+def _read_floats(raw: object) -> tuple[float, ...]:
+    return tuple(map(_read_float, _items(raw)))
+
+
+def _items(raw: object) -> Sequence[object]:
+    """What a list holds; a text is cut at its commas, anything else stands for itself."""
     if isinstance(raw, str):
         text = raw.strip()
         raw = (text[1:-1] if text[:1] + text[-1:] in ("[]", "()") else text).split(",")
     items = raw if isinstance(raw, (list, tuple)) else (raw,)
     if not items:
         raise ValueError
-    return tuple(_read_int(item) for item in items)
+    return items
 
 
 def _read_text(raw: object) -> str:
@@ -247,6 +268,7 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "int": _read_int,
     "float": _read_float,
     "tuple[int, ...]": _read_ints,
+    "tuple[float, ...]": _read_floats,
     "str": _read_text,
 }
 _PHRASES: dict[str, Callable[[Setting], str]] = {
@@ -254,5 +276,6 @@ _PHRASES: dict[str, Callable[[Setting], str]] = {
     "int": lambda setting: f"a whole number{setting.range_phrase()}",
     "float": lambda setting: f"a number{setting.range_phrase()}",
     "tuple[int, ...]": lambda setting: f"a list of whole numbers{setting.range_phrase()}",
+    "tuple[float, ...]": lambda setting: f"a list of numbers{setting.range_phrase()}",
     "str": lambda setting: setting.text_phrase(),
 }

@@ -14,13 +14,15 @@ from torch.utils.data import Dataset
 
 from visiontrain.data.cache import ImageCache
 from visiontrain.data.images import MAX_PIXELS, read_image, read_reduced
-from visiontrain.data.sampler import partners_of
+from visiontrain.data.sampler import Sampler
 from visiontrain.errors import DataError
 from visiontrain.protocols import Transform
 from visiontrain.sample import Record, Records, Sample, SampleKey
 
 STORE_BYTES = 256 * 2**20
 """What a worker may keep of decoded images: about 280 of 640 × 480 pixels, more than the partners of one place."""
+RECENT_RECORDS = 1024
+"""Most records that a worker keeps as objects: several times the partners of one place."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class TrainDataset(Dataset[Sample | UnreadableImage]):
         records: Records,
         transform: Transform,
         *,
-        seed: int,
+        sampler: Sampler,
         imgsz: int,
         store_bytes: int = STORE_BYTES,
         cache: ImageCache | None = None,
@@ -77,20 +79,25 @@ class TrainDataset(Dataset[Sample | UnreadableImage]):
         Args:
             records: The split.
             transform: Makes the samples.
-            seed: Of the run.
+            sampler: Of the run.
             imgsz: Long side to which images are reduced when they are read, pixels.
             store_bytes: Most bytes of decoded images kept, in each worker.
             cache: Of the same records and `imgsz`; what it holds is not read again.
             max_pixels: Larger images count as unreadable.
         """
+        assert sampler.num_images == len(records), f"{len(records)} images, the sampler knows {sampler.num_images}"
         assert cache is None or (len(cache), cache.imgsz) == (len(records), imgsz), "the cache is of other images"
         self.records = records
         self.transform = transform
-        self.seed = seed
+        self.sampler = sampler
         self.imgsz = imgsz
         self._store = ImageStore(store_bytes)
         self.cache = cache
         self._max_pixels = max_pixels
+        self._recent: dict[int, Record] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_recent": {}}
 
     def __len__(self) -> int:
         return len(self.records)
@@ -103,7 +110,12 @@ class TrainDataset(Dataset[Sample | UnreadableImage]):
         return self.transform(key, self)
 
     def record(self, index: int) -> Record:
-        return self.records[index]
+        record = self._recent.get(index)
+        if record is None:
+            if len(self._recent) >= RECENT_RECORDS:
+                self._recent.clear()
+            record = self._recent[index] = self.records[index]
+        return record
 
     def load(self, index: int) -> NDArray[np.uint8]:
         """(H, W, 3) uint8 RGB, upright, long side at most `imgsz`. Read-only.
@@ -120,7 +132,7 @@ class TrainDataset(Dataset[Sample | UnreadableImage]):
         return image
 
     def partners(self, key: SampleKey, rng: np.random.Generator, count: int) -> list[int]:
-        return partners_of(key, rng, count, num_images=len(self.records), seed=self.seed)
+        return self.sampler.partners(key, rng, count)
 
 
 class EvalDataset(Dataset[Sample | UnreadableImage]):
@@ -152,4 +164,4 @@ class EvalDataset(Dataset[Sample | UnreadableImage]):
         return read_image(self.records[index].path, max_pixels=self._max_pixels)
 
     def partners(self, key: SampleKey, rng: np.random.Generator, count: int) -> list[int]:
-        return partners_of(key, rng, count, num_images=len(self.records), seed=0)
+        return Sampler(len(self.records), seed=0).partners(key, rng, count)

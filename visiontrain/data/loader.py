@@ -20,7 +20,6 @@ import torch
 from torch.utils.data import DataLoader
 
 from visiontrain.data.dataset import EvalDataset, TrainDataset, UnreadableImage
-from visiontrain.data.sampler import keys_of
 from visiontrain.plan import Plan, Window
 from visiontrain.sample import Batch, Sample
 
@@ -68,22 +67,20 @@ class TrainLoader:
         plan: Plan,
         collate: Collate,
         *,
-        seed: int,
         workers: int,
         pin_memory: bool = False,
     ) -> None:
         """
         Args:
-            dataset: As many images as the plan has in an epoch.
+            dataset: As many images as the plan has in an epoch; its sampler says which stands where.
             plan: The run.
             collate: Makes a batch of samples.
-            seed: Of the run.
             workers: Worker processes; 0 loads in this one.
             pin_memory: Whether batches are put into page-locked memory.
         """
         assert len(dataset) == plan.num_images, f"{len(dataset)} images, planned for {plan.num_images}"
         self._plan = plan
-        self._seed = seed
+        self._sampler = dataset.sampler
         self._make = partial(_make_loader, dataset, collate, workers=workers, pin_memory=pin_memory)
         self._batches: Iterator[Any] | None = None
 
@@ -93,7 +90,7 @@ class TrainLoader:
         Only one such iteration can be under way; a new one ends the workers of the one before.
         """
         self.close()
-        keys = keys_of(self._plan, seed=self._seed, first_window=first_window)
+        keys = self._sampler.micro_batches(self._plan, first_window=first_window)
         self._batches = iter(self._make(keys))
         for planned in self._plan.all_windows(first_window):
             window = LoadedWindow(planned, self._next_batch)

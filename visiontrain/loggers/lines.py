@@ -18,7 +18,7 @@ _LEAST_WIDTH = 5  # of a number such as 0.123
 
 def short_name(column: str) -> str:
     """The heading of a CSV column: `train/box_loss` is `box`, `metrics/mAP50(B)` is `mAP50`."""
-    name = column.rpartition("/")[2].removesuffix("(B)")
+    name = column.rpartition("/")[2].removesuffix("(B)").removeprefix("accuracy_")
     return _SHORT.get(name, name.removesuffix("_loss"))
 
 

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from visiontrain.metrics.classification import ClassificationMetrics
     from visiontrain.metrics.detection import DetectionMetrics
 
 NOT_AVAILABLE = "-"
+_CLASSIFY_HEADER = ("class", "images", "P", "R", "F1", "AP")
 _HEADER = ("class", "images", "instances", "P", "R", "F1", "mAP50", "mAP50-95")
 _MOST_NAME_LETTERS = 32
 
@@ -27,6 +29,21 @@ def metrics_table(metrics: DetectionMetrics) -> str:
     ]
     note = f"P, R and F1 at score {metrics.best_threshold:.3f}, which maximizes the mean F1 (IoU 0.5)"
     return align([_HEADER, *rows]) + "\n" + note
+
+
+def classification_table(metrics: ClassificationMetrics) -> str:
+    """One line for all classes, then one for each, and the accuracies below; `-` where a class has no images."""
+    means = (metrics.precision, metrics.balanced_accuracy, metrics.f1, metrics.map)
+    rows = [("all", str(metrics.images), *map(fixed, means))]
+    rows += [
+        (_short(row.name), str(row.images), *map(fixed, (row.precision, row.recall, row.f1, row.ap)))
+        for row in metrics.per_class
+    ]
+    note = (
+        f"top-1 {fixed(metrics.top1)}, top-5 {fixed(metrics.top5)}, balanced accuracy "
+        f"{fixed(metrics.balanced_accuracy)}, calibration error {fixed(metrics.ece)}"
+    )
+    return align([_CLASSIFY_HEADER, *rows]) + "\n" + note
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:
@@ -47,5 +64,8 @@ def fixed(value: float, digits: int = 3) -> str:
 
 
 def _row(name: str, images: int, instances: int, *values: float) -> tuple[str, ...]:
-    short = name if len(name) <= _MOST_NAME_LETTERS else name[: _MOST_NAME_LETTERS - 3] + "..."
-    return (short, str(images), str(instances), *map(fixed, values))
+    return (_short(name), str(images), str(instances), *map(fixed, values))
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _MOST_NAME_LETTERS else name[: _MOST_NAME_LETTERS - 3] + "..."

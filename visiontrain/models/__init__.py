@@ -1,1 +1,1 @@
-"""Networks: built from YAML, knowing nothing of data, losses or training."""
+"""Networks: built from YAML or taken from torchvision, knowing nothing of data, losses or training."""

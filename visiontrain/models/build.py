@@ -20,15 +20,17 @@ from torch import nn
 
 from visiontrain.errors import ConfigError
 from visiontrain.models.blocks import CSPStage, PyramidPool
-from visiontrain.models.heads import DEFAULT_BINS, Detect
+from visiontrain.models.heads import DEFAULT_BINS, HIDDEN_CHANNELS, Classify, Detect
 from visiontrain.models.layers import Concat, ConvNorm, Upsample
-from visiontrain.models.network import PREVIOUS, Network
+from visiontrain.models.network import PREVIOUS, LayerGraph
 from visiontrain.models.norm import set_norm_
 
 # Channels are rounded to what vector units like.
 CHANNEL_MULTIPLE = 8
 IMAGE_CHANNELS = 3
-DESCRIPTION_KEYS = ("task", "scales", "scale", "norm", "layers")
+DESCRIPTION_KEYS = ("task", "scales", "scale", "norm", "dropout", "multi_label", "layers")
+CLASSIFIER_KEYS = ("dropout", "multi_label")
+"""Those of them that only a classifier has."""
 STRUCTURAL_NORMS = ("batch", "group")
 """The kinds of normalization that shape a network; the others are how BatchNorm is trained."""
 
@@ -60,6 +62,8 @@ class Site:
     repeats: int
     """Scaled already."""
     num_classes: int
+    dropout: float = 0.0
+    """Of the classifier's last features."""
 
     def one_source(self) -> tuple[int, int]:
         """Channels and stride where exactly one map is read."""
@@ -114,6 +118,11 @@ def _detect(site: Site, num_bins: int = DEFAULT_BINS) -> Built:
     return Built(Detect(site.channels, site.strides, site.num_classes, num_bins), 0, 0)
 
 
+def _classify(site: Site, hidden_channels: int = HIDDEN_CHANNELS) -> Built:
+    in_channels, _ = site.one_source()
+    return Built(Classify(in_channels, site.num_classes, hidden_channels, dropout=site.dropout), 0, 0)
+
+
 @dataclass(frozen=True)
 class Layer:
     """An entry of `LAYERS`."""
@@ -121,7 +130,12 @@ class Layer:
     build: Callable[..., Built]
     """From the site and the row's arguments; a ValueError tells what is wrong with the row."""
     takes_repeats: bool = False
-    is_head: bool = False
+    task: str = ""
+    """Of a head: what it is for."""
+
+    @property
+    def is_head(self) -> bool:
+        return bool(self.task)
 
 
 LAYERS: Mapping[str, Layer] = {
@@ -130,7 +144,8 @@ LAYERS: Mapping[str, Layer] = {
     "PyramidPool": Layer(_pyramid_pool),
     "Upsample": Layer(_upsample),
     "Concat": Layer(_concat),
-    "Detect": Layer(_detect, is_head=True),
+    "Detect": Layer(_detect, task=Detect.task),
+    "Classify": Layer(_classify, task=Classify.task),
 }
 
 
@@ -144,12 +159,20 @@ class Row:
     arguments: tuple[Any, ...]
 
 
-def build_network(spec: str | Path | Mapping[str, Any], names: Sequence[str]) -> Network:
+def build_network(
+    spec: str | Path | Mapping[str, Any],
+    names: Sequence[str],
+    *,
+    dropout: float | None = None,
+    multi_label: bool | None = None,
+) -> LayerGraph:
     """Make a network with fresh weights.
 
     Args:
         spec: A name such as `det-n`, the path of a YAML file, or a `Network.description`.
         names: Class names by index.
+        dropout: Of a classifier, in place of what `spec` says.
+        multi_label: Of a classifier, in place of what `spec` says.
 
     Raises:
         ConfigError: If there is no such network or its rows do not fit together.
@@ -157,18 +180,28 @@ def build_network(spec: str | Path | Mapping[str, Any], names: Sequence[str]) ->
     if not names:
         raise ConfigError("names: there are no class names; a network needs at least one")
     where, description = _load(spec)
+    chosen = {"dropout": dropout, "multi_label": multi_label}
+    description = _checked(where, {**description, **{key: value for key, value in chosen.items() if value is not None}})
     scale = _scale_of(where, description)
     rows = _read_rows(where, description.get("layers"))
     built = {PREVIOUS: Built(nn.Identity(), IMAGE_CHANNELS, 1)}
     for index, row in enumerate(rows):
-        built[index] = _build_row(f"{where}: layer {index} ({row.name})", row, built, scale, len(names))
+        place = f"{where}: layer {index} ({row.name})"
+        built[index] = _build_row(place, row, built, scale, len(names), description.get("dropout", 0.0))
     head = built[len(rows) - 1].module
     task = description.get("task", head.task)
     if task != head.task:
         raise ConfigError(
             f"{where}: task is {task!r}; the head {rows[-1].name} is for {head.task!r}, so change one of them"
         )
-    network = Network(
+    faults = [
+        f"{where}: {key} belongs to a classifier, and the head {rows[-1].name} is for {task!r}; leave it out"
+        for key in CLASSIFIER_KEYS
+        if key in description and task != Classify.task
+    ]
+    if faults:
+        raise ConfigError(faults)
+    network = LayerGraph(
         [built[index].module for index in range(len(rows))],
         [row.sources for row in rows],
         task=task,
@@ -179,6 +212,17 @@ def build_network(spec: str | Path | Mapping[str, Any], names: Sequence[str]) ->
     if "norm" in description:
         set_norm_(network, description["norm"])
     return network
+
+
+def described_task(spec: str | Path | Mapping[str, Any]) -> str:
+    """What a network is for: the task of its head.
+
+    Raises:
+        ConfigError: If there is no such network, or its rows are not understood.
+    """
+    where, description = _load(spec)
+    head = _read_rows(where, description.get("layers"))[-1].name
+    return LAYERS[head].task
 
 
 def network_names() -> tuple[str, ...]:
@@ -241,7 +285,17 @@ def _checked(where: str, description: Mapping[str, Any]) -> dict[str, Any]:
             f"{where}: norm is {norm!r}; it should be {' or '.join(STRUCTURAL_NORMS)} (frozen and sync are ways to "
             "train BatchNorm: give them as norm= of a run)"
         )
+    check_classifier_keys(where, description)
     return dict(description)
+
+
+def check_classifier_keys(where: str, description: Mapping[str, Any]) -> None:
+    """Raises ConfigError where a classifier's dropout or kind of labels is none."""
+    dropout, multi_label = description.get("dropout", 0.0), description.get("multi_label", False)
+    if not (dropout == 0 or (_is_positive(dropout) and dropout < 1)) or isinstance(dropout, bool):
+        raise ConfigError(f"{where}: dropout is {dropout!r}; it should be a number from 0 to below 1")
+    if not isinstance(multi_label, bool):
+        raise ConfigError(f"{where}: multi_label is {multi_label!r}; it should be true or false")
 
 
 def _scale_of(where: str, description: Mapping[str, Any]) -> Scale:
@@ -307,13 +361,16 @@ def _absolute(source: Any, index: int) -> int:
     return source if source >= 0 else index + source
 
 
-def _build_row(where: str, row: Row, built: Mapping[int, Built], scale: Scale, num_classes: int) -> Built:
+def _build_row(
+    where: str, row: Row, built: Mapping[int, Built], scale: Scale, num_classes: int, dropout: float
+) -> Built:
     site = Site(
         channels=tuple(built[source].channels for source in row.sources),
         strides=tuple(built[source].stride for source in row.sources),
         scale=scale,
         repeats=scale.repeats(row.repeats),
         num_classes=num_classes,
+        dropout=dropout,
     )
     build = LAYERS[row.name].build
     try:

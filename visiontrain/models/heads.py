@@ -16,6 +16,8 @@ from visiontrain.models.layers import ConvNorm, DepthwiseSeparable
 
 DEFAULT_BINS = 16
 MOST_CLASS_CHANNELS = 128
+# Source: Howard et al. 2019, Searching for MobileNetV3 (arXiv:1905.02244), table 1: the features before the classifier.
+HIDDEN_CHANNELS = 1280
 
 # A priori an image of this size holds about this many objects, each of which may be found on any level.
 PRIOR_OBJECTS = 5.0
@@ -116,6 +118,28 @@ class Detect(nn.Module):
         class_logits = [rows(branch(level)) for branch, level in zip(self.class_branches, features, strict=True)]
         points, strides = anchor_grid(features, self.strides)
         return DetectionOutputs(torch.cat(box_logits, dim=1), torch.cat(class_logits, dim=1), points, strides)
+
+
+class Classify(nn.Module):
+    """Classification head: a 1×1 convolution to many features, their mean over the map, dropout, a linear layer.
+
+    Source: Lin et al. 2013, Network in Network (arXiv:1312.4400), section 3.2, for the mean over the map.
+    """
+
+    task = "classify"
+
+    def __init__(
+        self, in_channels: int, num_classes: int, hidden_channels: int = HIDDEN_CHANNELS, *, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.hidden = ConvNorm(in_channels, hidden_channels, kernel=1)
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(hidden_channels, num_classes)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, channels, h, w) → (B, C) logits."""
+        pooled = self.hidden(features).mean(dim=(2, 3))  # (B, hidden)
+        return self.linear(self.dropout(pooled))
 
 
 def output_conv(in_channels: int, *, bias: Tensor) -> nn.Conv2d:

@@ -18,6 +18,8 @@ PEAK_OVER_KEPT = 1.2
 PEAK_OVER_RECOMPUTED = 2.0
 PROBED_SIZE = 256
 """Pixels; a multiple of any usual stride."""
+BEFORE_STAGES = -1
+"""In place of a stage's index: what is kept before the first one."""
 STATE_COPIES = 5  # weights, gradients, two of the optimizer, their average
 
 
@@ -73,21 +75,24 @@ def training_bytes(network: nn.Module, imgsz: int, batch: int, *, bytes_per_valu
         bytes_per_value: 8 where the network will run in float64, whatever it is in now.
     """
     state = STATE_COPIES * sum(parameter.nbytes for parameter in network.parameters())
-    image = PEAK_OVER_KEPT * kept_bytes(network, PROBED_SIZE)
+    fixed = network.fixed_size if isinstance(network, Network) else None
+    probed = PROBED_SIZE if fixed is None else fixed
+    image = PEAK_OVER_KEPT * kept_bytes(network, probed)
     if is_checkpointed(network):
-        # The last layer of all is computed again while everything is still kept, and it is among the largest.
-        largest = max(_kept_by_layer(network, PROBED_SIZE, checkpointed=False).values())
-        image = PEAK_OVER_RECOMPUTED * (kept_bytes(network, PROBED_SIZE) + largest)
-    as_given = state + batch * image * (imgsz / PROBED_SIZE) ** 2
+        # The last stage of all is computed again while everything is still kept, and it is among the largest.
+        kept = _kept_by_stage(network, probed, checkpointed=False)
+        largest = max(size for stage, size in kept.items() if stage != BEFORE_STAGES)
+        image = PEAK_OVER_RECOMPUTED * (kept_bytes(network, probed) + largest)
+    as_given = state + batch * image * (imgsz / probed) ** 2
     return round(as_given * bytes_per_value / next(network.parameters()).element_size())
 
 
 def kept_bytes(network: nn.Module, imgsz: int) -> int:
     """Bytes that a training forward pass of one image keeps for its backward pass, found by running one.
 
-    Where activations are checkpointed, that is what the layers hand to each other.
+    Where activations are checkpointed, that is what the stages hand to each other.
     """
-    return sum(_kept_by_layer(network, imgsz, checkpointed=is_checkpointed(network)).values())
+    return sum(_kept_by_stage(network, imgsz, checkpointed=is_checkpointed(network)).values())
 
 
 def is_checkpointed(network: nn.Module) -> bool:
@@ -95,19 +100,19 @@ def is_checkpointed(network: nn.Module) -> bool:
     return isinstance(network, Network) and network.checkpoint_activations
 
 
-def _kept_by_layer(network: nn.Module, imgsz: int, *, checkpointed: bool) -> dict[int, int]:
-    """What each layer of a `Network` (others are one layer) is the first to keep of one image, bytes."""
+def _kept_by_stage(network: nn.Module, imgsz: int, *, checkpointed: bool) -> dict[int, int]:
+    """What each stage of a `Network` (others are one stage) is the first to keep of one image, bytes."""
     copy = deepcopy(network).train()  # a pass moves BatchNorm's statistics
     if isinstance(copy, Network):
         copy.checkpoint_activations = checkpointed
-    running = 0
+    running = BEFORE_STAGES
 
-    def enter(layer: int) -> None:
+    def enter(stage: int) -> None:
         nonlocal running
-        running = layer
+        running = stage
 
-    for index, layer in enumerate(copy.layers if isinstance(copy, Network) else ()):
-        layer.register_forward_pre_hook(lambda *_, index=index: enter(index))
+    for index, stage in enumerate(copy.stages if isinstance(copy, Network) else ()):
+        stage.register_forward_pre_hook(lambda *_, index=index: enter(index))
     kept: dict[int, tuple[int, int]] = {}  # a view keeps all of its storage, and two views keep it once
 
     def note(tensor: Tensor) -> Tensor:
@@ -121,8 +126,8 @@ def _kept_by_layer(network: nn.Module, imgsz: int, *, checkpointed: bool) -> dic
         outputs = copy(images)
     state = {tensor.untyped_storage().data_ptr() for tensor in (*copy.parameters(), *copy.buffers())}
     del outputs
-    by_layer: dict[int, int] = {}
+    by_stage: dict[int, int] = {}
     for pointer, (index, size) in kept.items():
         if pointer not in state:
-            by_layer[index] = by_layer.get(index, 0) + size
-    return {index: size // 2 for index, size in by_layer.items()}
+            by_stage[index] = by_stage.get(index, 0) + size
+    return {index: size // 2 for index, size in by_stage.items()}

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -24,6 +25,53 @@ def recompute(stage: nn.Module, *inputs: Tensor) -> Any:
     return checkpoint(
         stage, *inputs, use_reentrant=False, preserve_rng_state=True, context_fn=partial(_contexts, stage)
     )
+
+
+class RecomputedChain(nn.Sequential):
+    """Takes the place of an nn.Sequential, whose blocks it can recompute one by one; weights fit either.
+
+    Attributes:
+        recomputes: Whether training does so.
+    """
+
+    recomputes = False
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The members that are recomputed. Not those that hold no other module: a single convolution or activation
+        would have as much to keep as it drops; nor chains, which recompute their own blocks.
+        """
+        return [member for member in self if any(member.children()) and not isinstance(member, RecomputedChain)]
+
+    def forward(self, input: Tensor) -> Tensor:
+        blocks = self.blocks if self.recomputes and self.training and torch.is_grad_enabled() else []
+        for member in self:
+            input = recompute(member, input) if member in blocks else member(input)
+        return input
+
+
+def chain_blocks_(module: nn.Module) -> None:
+    """Make chains of the outermost nn.Sequentials inside `module` that hold blocks, and of such Sequentials in them.
+
+    Classes derived from nn.Sequential are blocks: they may have a forward pass of their own.
+    """
+    for name, child in list(module.named_children()):
+        if _holds_blocks(child):
+            setattr(module, name, _chain_of(child))
+        else:
+            chain_blocks_(child)
+
+
+def _holds_blocks(module: nn.Module) -> bool:
+    return type(module) is nn.Sequential and any(any(member.children()) for member in module)
+
+
+def _chain_of(sequential: nn.Module) -> RecomputedChain:
+    chain = RecomputedChain()
+    for name, member in sequential.named_children():
+        chain.add_module(name, _chain_of(member) if _holds_blocks(member) else member)
+    chain.training = sequential.training
+    return chain
 
 
 def _contexts(stage: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:

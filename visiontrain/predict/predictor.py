@@ -1,6 +1,6 @@
 """A trained network and a stream of images give a stream of results, in memory that does not grow.
 
-Letters: B images of a batch, H × W pixels of the network's input, N detections of an image.
+Letters: B images of a batch, H × W pixels of the network's input.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from visiontrain.boxes import clip_boxes, warp_boxes
-from visiontrain.predict.results import Boxes, Results
+from visiontrain.predict.results import Content, Results
 from visiontrain.predict.sources import SourceImage
 from visiontrain.protocols import Decoder
 
 Prepare: TypeAlias = Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], NDArray[np.floating]]]
 """(H, W, 3) RGB → the network's input (H, W, 3) RGB, and the (3, 3) matrix source pixels → input pixels."""
+Found: TypeAlias = Callable[[Mapping[str, Tensor], NDArray[np.floating], tuple[int, int]], Content]
+"""What was decoded for an image, the matrix of `Prepare`, height and width of the image → what was found in it."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class _Prepared:
 
 
 class Predictor:
-    """Runs a detector over images. The network is put into evaluation mode and left in it."""
+    """Runs a network over images. The network is put into evaluation mode and left in it."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Predictor:
         prepare: Prepare,
         names: Mapping[int, str],
         *,
+        found: Found,
         device: torch.device,
         batch: int = 1,
         precision: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -52,9 +54,10 @@ class Predictor:
 
         Args:
             network: Takes (B, 3, H, W) uint8 RGB on `device`, where it lies itself.
-            decoder: Turns its outputs into boxes.
-            prepare: Makes the network's input of an image; the letterbox.
+            decoder: Turns its outputs into predictions, one entry for each image.
+            prepare: Makes the network's input of an image, such as the letterbox.
             names: Class names by index.
+            found: Makes of an image's predictions what its results hold: `find_boxes` or `find_probs`.
             device: Where the network runs.
             batch: The most images that run at once. Only images of one prepared size that follow each other do.
             precision: Gives the context in which the network runs, such as an autocast.
@@ -64,6 +67,7 @@ class Predictor:
         self._decoder = decoder
         self._prepare = prepare
         self._names = dict(names)
+        self._found = found
         self._device = device
         self._batch = batch
         self._precision = precision
@@ -106,36 +110,25 @@ class Predictor:
             inference_ms = _ms_since(begin) / len(group)
             begin = perf_counter()
             decoded = self._decoder(outputs)
-        rows = [_to_source(detections, prepared) for detections, prepared in zip(decoded, group, strict=True)]
+        contents = [
+            self._found(predictions, prepared.matrix, prepared.source.image.shape[:2])
+            for predictions, prepared in zip(decoded, group, strict=True)
+        ]
         postprocess_ms = _ms_since(begin) / len(group)
         return [
-            Results(
+            Results.of(
+                content,
                 np.ascontiguousarray(prepared.source.image[..., ::-1]),
                 path=prepared.source.path,
                 names=self._names,
-                boxes=Boxes(boxes, prepared.source.image.shape[:2]),
                 speed={
                     "preprocess": prepared.preprocess_ms + stack_ms,
                     "inference": inference_ms,
                     "postprocess": postprocess_ms,
                 },
             )
-            for prepared, boxes in zip(group, rows, strict=True)
+            for prepared, content in zip(group, contents, strict=True)
         ]
-
-
-def _to_source(detections: Mapping[str, Tensor], prepared: _Prepared) -> Tensor:
-    """(N, 6) float32 on the CPU: boxes in pixels of the source image, score, class.
-
-    A box that lies in the letterbox's border has nothing left inside the image, and is left out.
-    """
-    boxes, scores, classes = (detections[key].cpu().numpy() for key in ("boxes", "scores", "classes"))
-    height, width = prepared.source.image.shape[:2]
-    back = np.linalg.inv(prepared.matrix.astype(np.float64))
-    boxes = clip_boxes(warp_boxes(boxes, back), width, height)
-    rows = np.concatenate([boxes, scores[:, None], classes[:, None]], axis=1).astype(np.float32)
-    has_area = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
-    return torch.from_numpy(rows[has_area])
 
 
 def _ms_since(begin: float) -> float:

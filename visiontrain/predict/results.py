@@ -1,6 +1,6 @@
-"""What a network found in one image, in the form that users of detectors know.
+"""What a network found in one image, in the form that users of detectors and classifiers know.
 
-Letters: N detections of an image, H × W its pixels. Images are BGR here, as OpenCV reads and writes them.
+Letters: H × W pixels of an image. Images are BGR here, as OpenCV reads and writes them.
 """
 
 from __future__ import annotations
@@ -11,100 +11,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from visiontrain.drawing import draw_boxes
 from visiontrain.errors import ConfigError
+from visiontrain.predict.boxes import Boxes
 from visiontrain.predict.files import folder_name, free_stem, write_image
+from visiontrain.predict.probs import Probs
 
-Array: TypeAlias = Any
-"""A tensor, or a numpy array after `.numpy()`."""
-
-
-class Boxes:
-    """The boxes of an image with their scores and classes, best first."""
-
-    id = None
-    """Track numbers: none, this is no tracker."""
-
-    def __init__(self, data: Array, orig_shape: tuple[int, int]) -> None:
-        """Hold boxes.
-
-        Args:
-            data: (N, 6) float32: xyxy in pixels of the original image, score in [0, 1], class.
-            orig_shape: Height and width of the original image.
-        """
-        if data.ndim != 2 or data.shape[1] != 6:
-            raise ValueError(f"boxes: {tuple(data.shape)}; they should be (N, 6): xyxy, score, class")
-        self.data = data
-        self.orig_shape = orig_shape
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.data.shape)
-
-    @property
-    def xyxy(self) -> Array:
-        """(N, 4) left, top, right, bottom, pixels."""
-        return self.data[:, :4]
-
-    @property
-    def xywh(self) -> Array:
-        """(N, 4) center x, center y, width, height, pixels."""
-        top_left, bottom_right = self.data[:, :2], self.data[:, 2:4]
-        columns = [(top_left + bottom_right) / 2, bottom_right - top_left]
-        return torch.cat(columns, 1) if isinstance(self.data, Tensor) else np.concatenate(columns, 1)
-
-    @property
-    def xyxyn(self) -> Array:
-        """(N, 4) left, top, right, bottom, fractions of width and height."""
-        return self.xyxy / self._size_like(self.data)
-
-    @property
-    def xywhn(self) -> Array:
-        """(N, 4) center x, center y, width, height, fractions of width and height."""
-        return self.xywh / self._size_like(self.data)
-
-    @property
-    def conf(self) -> Array:
-        """(N,) scores in [0, 1]."""
-        return self.data[:, 4]
-
-    @property
-    def cls(self) -> Array:
-        """(N,) classes, as floats."""
-        return self.data[:, 5]
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, index: Any) -> Boxes:
-        """The boxes at an index, a slice, a mask or a list of indices; always (n, 6)."""
-        return Boxes(self.data[index].reshape(-1, 6), self.orig_shape)
-
-    def __iter__(self) -> Iterator[Boxes]:
-        return (self[index] for index in range(len(self)))
-
-    def __repr__(self) -> str:
-        return f"Boxes({len(self)} of an image {self.orig_shape[1]} × {self.orig_shape[0]}):\n{self.data}"
-
-    def to(self, *args: Any, **kwargs: Any) -> Boxes:
-        """The same boxes as a tensor on another device or of another precision; arguments as for `Tensor.to`."""
-        return Boxes(torch.as_tensor(self.data).to(*args, **kwargs), self.orig_shape)
-
-    def cpu(self) -> Boxes:
-        return Boxes(self.data.cpu(), self.orig_shape) if isinstance(self.data, Tensor) else self
-
-    def numpy(self) -> Boxes:
-        """The same boxes as a numpy array."""
-        return Boxes(self.data.cpu().numpy(), self.orig_shape) if isinstance(self.data, Tensor) else self
-
-    def _size_like(self, data: Array) -> Array:
-        height, width = self.orig_shape
-        size = [width, height, width, height]
-        return data.new_tensor(size) if isinstance(data, Tensor) else np.array(size, data.dtype)
+Content: TypeAlias = Boxes | Probs
+"""What may be found in an image. Each tells, writes and draws itself."""
 
 
 class Results:
@@ -113,7 +28,6 @@ class Results:
     masks = None
     obb = None
     keypoints = None
-    probs = None
 
     def __init__(
         self,
@@ -121,31 +35,54 @@ class Results:
         *,
         path: str,
         names: Mapping[int, str],
-        boxes: Boxes,
+        boxes: Boxes | None = None,
+        probs: Probs | None = None,
         speed: Mapping[str, float] | None = None,
     ) -> None:
-        """Hold an image's detections.
+        """Hold an image with what was found: either boxes or probabilities.
 
         Args:
             orig_img: (H, W, 3) uint8 **BGR**.
             path: Where the image came from.
             names: Class names by index.
-            boxes: What was found.
+            boxes: What a detector found.
+            probs: What a classifier found.
             speed: Milliseconds of `preprocess`, `inference` and `postprocess`.
+
+        Raises:
+            ValueError: If boxes and probabilities are both given, or neither.
         """
+        if (boxes is None) == (probs is None):
+            raise ValueError(f"{path}: results hold either boxes or probs; give one of them")
         self.orig_img = orig_img
         self.orig_shape: tuple[int, int] = (orig_img.shape[0], orig_img.shape[1])
         self.path = path
         self.names = dict(names)
         self.boxes = boxes
+        self.probs = probs
         self.speed = dict(speed or {})
 
+    @classmethod
+    def of(
+        cls,
+        found: Content,
+        orig_img: NDArray[np.uint8],
+        *,
+        path: str,
+        names: Mapping[int, str],
+        speed: Mapping[str, float] | None = None,
+    ) -> Results:
+        """Hold an image with what was found, whichever it is."""
+        boxes, probs = (found, None) if isinstance(found, Boxes) else (None, found)
+        return cls(orig_img, path=path, names=names, boxes=boxes, probs=probs, speed=speed)
+
     def __len__(self) -> int:
-        return len(self.boxes)
+        """The number of detections; 1 for a classification."""
+        return 1 if self.boxes is None else len(self.boxes)
 
     def __getitem__(self, index: Any) -> Results:
-        """The same image with some of its detections only."""
-        return self._with(self.boxes[index])
+        """The same image with some of its detections only; a classification stays what it is."""
+        return self if self.boxes is None else self._with(self.boxes[index])
 
     def __iter__(self) -> Iterator[Results]:
         return (self[index] for index in range(len(self)))
@@ -156,73 +93,66 @@ class Results:
 
     def to(self, *args: Any, **kwargs: Any) -> Results:
         """The same results with tensors on another device or of another precision; arguments as for `Tensor.to`."""
-        return self._with(self.boxes.to(*args, **kwargs))
+        return self._with(self._content.to(*args, **kwargs))
 
     def cpu(self) -> Results:
-        return self._with(self.boxes.cpu())
+        return self._with(self._content.cpu())
 
     def numpy(self) -> Results:
         """The same results with numpy arrays."""
-        return self._with(self.boxes.numpy())
+        return self._with(self._content.numpy())
 
     def verbose(self) -> str:
-        """How many of each class, such as `2 RBC, 1 WBC`."""
-        indices, counts = np.unique(self._classes(), return_counts=True)
-        return (
-            ", ".join(
-                f"{count} {self._name(index)}" for index, count in zip(indices.tolist(), counts.tolist(), strict=True)
-            )
-            or "no detections"
-        )
+        """How many of each class, such as `2 RBC, 1 WBC`; of a classification the five best, `cat 0.93, dog 0.05`."""
+        return self._content.verbose(self.names)
 
     def summary(self, normalize: bool = False, decimals: int = 5) -> list[dict[str, Any]]:
         """One plain dictionary for each detection: `name`, `class`, `confidence` and `box` (x1, y1, x2, y2).
+
+        Of a classification: for each of the five best classes, without `box`.
 
         Args:
             normalize: Whether boxes are fractions of width and height instead of pixels.
             decimals: Digits behind the point.
         """
-        boxes = self.boxes.numpy()
-        corners = (boxes.xyxyn if normalize else boxes.xyxy).tolist()
-        return [
-            {
-                "name": self._name(index),
-                "class": index,
-                "confidence": round(confidence, decimals),
-                "box": dict(zip(("x1", "y1", "x2", "y2"), (round(edge, decimals) for edge in box), strict=True)),
-            }
-            for box, confidence, index in zip(corners, boxes.conf.tolist(), self._classes().tolist(), strict=True)
-        ]
+        return self._content.summary(self.names, normalize=normalize, decimals=decimals)
 
     def to_dict(self, normalize: bool = False, decimals: int = 5) -> dict[str, Any]:
-        """The image's path and size, the speed, and `detections` as in `summary`; plain values only."""
+        """The image's path and size, the speed, and `detections` or `classifications` as in `summary`.
+
+        Plain values only.
+        """
         height, width = self.orig_shape
         return {
             "path": self.path,
             "height": height,
             "width": width,
             "speed": self.speed,
-            "detections": self.summary(normalize, decimals),
+            self._content.plural: self.summary(normalize, decimals),
         }
 
     def to_json(self, normalize: bool = False, decimals: int = 5) -> str:
-        """`summary` as JSON: a list with one object for each detection."""
+        """`summary` as JSON: a list of objects."""
         return json.dumps(self.summary(normalize, decimals), ensure_ascii=False, allow_nan=False, indent=2)
 
     def plot(self, *, conf: bool = True, labels: bool = True, line_width: int | None = None) -> NDArray[np.uint8]:
-        """Draw the detections into a copy of the image.
+        """Draw what was found into a copy of the image.
+
+        Boxes are drawn where they lie. The five best classes of a classification are written into the upper left
+        corner; an image too small for letters is enlarged by a whole factor.
 
         Args:
-            conf: Whether scores are written behind the names.
+            conf: Whether scores are written with the names.
             labels: Whether names are written.
-            line_width: Pixels; by default it grows with the image.
+            line_width: Of boxes, pixels; by default it grows with the image.
 
         Returns:
             (H, W, 3) uint8 BGR.
+
+        Raises:
+            ConfigError: If a width of lines is given for a classification.
         """
-        boxes = self.boxes.numpy()
-        scores = boxes.conf if conf else None
-        return draw_boxes(self.orig_img, boxes.xyxy, self._classes(), self.names, scores, line_width, labels)
+        return self._content.draw(self.orig_img, self.names, conf=conf, labels=labels, line_width=line_width)
 
     def save(
         self,
@@ -233,21 +163,22 @@ class Results:
         labels: bool = True,
         line_width: int | None = None,
     ) -> Path:
-        """Draw the detections and write the picture.
+        """Draw what was found and write the picture.
 
         Args:
             path: The file to write; by default `results_<name>.jpg`, or `results_<name>_2.jpg` and so on where there
                 is one already.
             folder: Where to write it if `path` is not absolute; by default the current folder.
-            conf: Whether scores are written behind the names.
+            conf: As for `plot`, like the rest.
             labels: Whether names are written.
-            line_width: Pixels; by default it grows with the image.
+            line_width: Of boxes, pixels; by default it grows with the image.
 
         Returns:
             The file written.
 
         Raises:
-            ConfigError: If it would overwrite the image that was read, or the ending is not that of an image.
+            ConfigError: If it would overwrite the image that was read, the ending is not that of an image, or a width
+                of lines is given for a classification.
         """
         folder = Path(folder or ".")
         target = folder / (path or f"{free_stem(f'results_{self._stem()}', [(folder, '.jpg')])}.jpg")
@@ -259,25 +190,20 @@ class Results:
     def save_txt(self, path: str | Path, save_conf: bool = False) -> Path:
         """Write the detections as YOLO labels: `class x y width height`, center and size as fractions of the image.
 
-        An image without detections gives an empty file: it was looked at, and it is background.
+        An image without detections gives an empty file: it was looked at, and it is background. A classification gives
+        five lines `0.93 name`, the best first.
 
         Args:
             path: The file to write; folders are made, a file that is there is replaced.
-            save_conf: Whether each row ends with the score.
+            save_conf: Whether each label ends with the score; a classification's lines hold it anyway.
 
         Returns:
             The file written.
         """
-        boxes = self.boxes.numpy()
-        columns = [boxes.xywhn, boxes.conf[:, None]] if save_conf else [boxes.xywhn]
-        rows = np.concatenate(columns, axis=1).tolist()
-        lines = [
-            " ".join([str(index), *(f"{number:.6f}" for number in row)]) + "\n"
-            for index, row in zip(self._classes().tolist(), rows, strict=True)
-        ]
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text("".join(lines), encoding="utf-8")
+        lines = self._content.lines(self.names, save_conf=save_conf)
+        target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         return target
 
     def save_crop(self, folder: str | Path, name: str | None = None) -> list[Path]:
@@ -289,26 +215,26 @@ class Results:
 
         Returns:
             The files written, one for each detection.
+
+        Raises:
+            ConfigError: If this is a classification.
         """
-        height, width = self.orig_shape
         written = []
-        for box, index in zip(self.boxes.numpy().xyxy, self._classes().tolist(), strict=True):
-            left, top = np.clip(np.floor(box[:2]), 0, (width - 1, height - 1)).astype(int).tolist()
-            right, bottom = np.clip(np.ceil(box[2:]), (left + 1, top + 1), (width, height)).astype(int).tolist()
-            place = Path(folder) / folder_name(self._name(index))
+        for index, piece in self._content.cut(self.orig_img):
+            place = Path(folder) / folder_name(self.names.get(index, str(index)))
             target = place / f"{free_stem(name or self._stem(), [(place, '.jpg')])}.jpg"
-            write_image(target, self.orig_img[top:bottom, left:right])
+            write_image(target, piece)
             written.append(target)
         return written
 
-    def _with(self, boxes: Boxes) -> Results:
-        return Results(self.orig_img, path=self.path, names=self.names, boxes=boxes, speed=self.speed)
+    @property
+    def _content(self) -> Content:
+        content = self.probs if self.boxes is None else self.boxes
+        assert content is not None
+        return content
 
-    def _classes(self) -> NDArray[np.int64]:
-        return np.asarray(self.boxes.numpy().cls).astype(np.int64)
-
-    def _name(self, index: int) -> str:
-        return self.names.get(index, str(index))
+    def _with(self, content: Content) -> Results:
+        return Results.of(content, self.orig_img, path=self.path, names=self.names, speed=self.speed)
 
     def _stem(self) -> str:
         return Path(self.path).stem

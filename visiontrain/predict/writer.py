@@ -9,9 +9,9 @@ from visiontrain.predict.results import Results
 
 
 class ResultWriter:
-    """Writes results into a run's folder: pictures, label files in `labels/`, cut-outs in `crops/<class>/`.
+    """Writes results into a run's folder: pictures, texts in `labels/`, cut-outs in `crops/<class>/`.
 
-    A picture and its label file share a name. Nothing that is there is overwritten: equal names, from different
+    A picture and its text share a name. Nothing that is there is overwritten: equal names, from different
     folders or an earlier run, get `_2`, `_3` and so on.
     """
 
@@ -30,12 +30,12 @@ class ResultWriter:
 
         Args:
             folder: The run's folder; it is made when something is written.
-            save: Whether to write the pictures with boxes drawn.
-            save_txt: Whether to write label files.
-            save_crop: Whether to write each detection cut out.
-            save_conf: Whether label files hold the scores.
+            save: Whether to write the pictures with what was found drawn in.
+            save_txt: Whether to write texts: label files, or the best classes of a classification.
+            save_crop: Whether to write each detection cut out; refused for classifications.
+            save_conf: Whether label files hold the scores; a classification's texts do anyway.
             show_labels: Whether names and scores are drawn.
-            line_width: Of the boxes drawn, pixels; by default it grows with the image.
+            line_width: Of the boxes drawn, pixels; by default it grows with the image. Refused for classifications.
         """
         self._folder = folder
         self._save = save
@@ -46,7 +46,11 @@ class ResultWriter:
         self._line_width = line_width
 
     def write(self, results: Results) -> list[Path]:
-        """Write one image's results; returns the files written."""
+        """Write one image's results; returns the files written.
+
+        Raises:
+            ConfigError: If cut-outs or a width of lines are asked for and this is a classification.
+        """
         labels = self._folder / "labels"
         stem = free_stem(Path(results.path).stem, [(self._folder, ".jpg"), (labels, ".txt")])
         written = []

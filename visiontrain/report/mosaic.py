@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from visiontrain.drawing import Color, Names, draw_boxes, draw_text
+from visiontrain.sample import Marks
 
 _LEAST_TILE = 320  # pixels of a tile's long side below which names cannot be read; smaller images are enlarged
 _MOST_TILE = 640
@@ -25,25 +26,21 @@ _JPEG_QUALITY = 92
 
 def draw_batch(
     images: ArrayLike,
-    boxes: Sequence[ArrayLike],
-    classes: Sequence[ArrayLike],
+    marks: Sequence[Marks],
     names: Names,
     path: Path,
     *,
-    scores: Sequence[ArrayLike] | None = None,
     titles: Sequence[str] | None = None,
     columns: int = 4,
     max_images: int = 16,
 ) -> None:
-    """Draw the first images of a batch with their boxes, side by side, into one JPEG.
+    """Draw the first images of a batch with their labels, side by side, into one JPEG.
 
     Args:
         images: (B, 3, H, W) uint8 RGB, a tensor on the CPU or an array.
-        boxes: Of each image (N, 4) xyxy, pixels of the image.
-        classes: Of each image (N,) indices into `names`; rows below 0 are padding and are left out.
+        marks: Of each image.
         names: Class names.
         path: Written over if it exists.
-        scores: Of each image (N,).
         titles: Of each image, such as its file's name.
         columns: Most tiles side by side.
         max_images: Most tiles.
@@ -55,42 +52,23 @@ def draw_batch(
     if pixels.ndim != 4 or pixels.shape[1] != 3 or pixels.dtype != np.uint8 or not len(pixels):
         raise ValueError(f"images are {pixels.shape} {pixels.dtype}; they should be (B, 3, H, W) uint8, B at least 1")
     count = min(len(pixels), max_images)
-    tiles = [
-        _tile(
-            pixels[i],
-            np.asarray(boxes[i], np.float64).reshape(-1, 4),
-            np.asarray(classes[i], np.int64).reshape(-1),
-            names,
-            None if scores is None else np.asarray(scores[i], np.float64).reshape(-1),
-            None if titles is None else titles[i],
-        )
-        for i in range(count)
-    ]
+    tiles = [_tile(pixels[i], marks[i], names, None if titles is None else titles[i]) for i in range(count)]
     is_encoded, data = cv2.imencode(".jpg", _arrange(tiles, columns), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
     assert is_encoded
     path.write_bytes(data.tobytes())  # OpenCV's own writer fails on non-ASCII paths on Windows
 
 
-def _tile(
-    image: NDArray[np.uint8],
-    boxes: NDArray[np.float64],
-    classes: NDArray[np.int64],
-    names: Names,
-    scores: NDArray[np.float64] | None,
-    title: str | None,
-) -> NDArray[np.uint8]:
+def _tile(image: NDArray[np.uint8], marks: Marks, names: Names, title: str | None) -> NDArray[np.uint8]:
     bgr = np.ascontiguousarray(image.transpose(1, 2, 0)[..., ::-1])  # (H, W, 3)
     long_side = max(bgr.shape[:2])
     scale = min(max(long_side, _LEAST_TILE), _MOST_TILE) / long_side
     if scale != 1:
         way = cv2.INTER_CUBIC if scale > 1 else cv2.INTER_AREA
         bgr = _as_bytes(cv2.resize(bgr, None, fx=scale, fy=scale, interpolation=way))
-    is_real = classes >= 0
-    tile = draw_boxes(
-        bgr, boxes[is_real] * scale, classes[is_real], names, scores=None if scores is None else scores[is_real]
-    )
-    if title:
-        text = "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in title)
+    tile = draw_boxes(bgr, marks.boxes * scale, marks.classes, names, scores=marks.scores)
+    text = ": ".join(filter(None, (title, marks.caption)))
+    if text:
+        text = "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in text)
         draw_text(tile, text, 0, tile.shape[0], background=_TITLE_BACKGROUND, height=9)
     return tile
 

@@ -12,6 +12,7 @@ from rich.progress import Progress
 
 from visiontrain.data.cache import ImageCache, open_image_cache
 from visiontrain.engine.device import available_cores, free_memory
+from visiontrain.run.samples import stored_size
 from visiontrain.run.session import Session
 
 
@@ -26,14 +27,14 @@ def open_cache(session: Session) -> Iterator[ImageCache | None]:
     if not config.cache:
         yield None
         return
-    assert config.imgsz is not None
     where = "ram" if config.cache is True else cast(Literal["ram", "disk"], config.cache)
     with Progress(console=Console(stderr=True), transient=True, disable=config.quiet) as bar:
         task = bar.add_task("caching images", total=None)
         cache = open_image_cache(
             session.train,
             where,
-            imgsz=config.imgsz,
+            imgsz=stored_size(config, session.task, max(session.network.strides)),
+            max_pixels=config.max_pixels,
             free_memory=free_memory(torch.device("cpu")),
             threads=available_cores(),
             progress=lambda done, total: bar.update(task, completed=done, total=total),

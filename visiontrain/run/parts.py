@@ -20,6 +20,7 @@ from visiontrain.engine.transaction import Transaction
 from visiontrain.engine.window import GradientWindow
 from visiontrain.models.network import Network
 from visiontrain.run.prepare import place
+from visiontrain.run.samples import open_samples
 from visiontrain.run.score import Scorer, open_scorer
 from visiontrain.run.session import Session, state_values, stored_args, versions
 
@@ -47,7 +48,6 @@ class Parts:
 def build_parts(session: Session, *, warn: Callable[[str], None], cache: ImageCache | None = None) -> Parts:
     """Make the parts, as they were in the checkpoint where the run goes on."""
     config, task, recipe, setup = session.config, session.task, session.recipe, session.setup
-    assert config.imgsz is not None
     network = place(session.network, setup)
     noise = NoiseScale() if config.noise_scale else None
     gradients = GradientWindow(
@@ -58,8 +58,7 @@ def build_parts(session: Session, *, warn: Callable[[str], None], cache: ImageCa
         gain=task.gain(recipe.plan),
         noise=noise,
     )
-    transform = task.train_transform(config)
-    dataset = TrainDataset(session.train, transform, seed=config.seed, imgsz=config.imgsz, cache=cache)
+    dataset = open_samples(config, task, session.train, stride=max(network.strides), cache=cache)
     parts = Parts(
         network=network,
         average=Ema(network) if config.ema else LiveWeights(network),
@@ -70,7 +69,6 @@ def build_parts(session: Session, *, warn: Callable[[str], None], cache: ImageCa
             dataset,
             recipe.plan,
             task.collate,
-            seed=config.seed,
             workers=setup.workers,
             pin_memory=setup.device.type == "cuda",
         ),

@@ -5,16 +5,14 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
 from visiontrain.data.dataset import TrainDataset
 from visiontrain.data.loader import EvalLoader
-from visiontrain.data.sampler import keys_of
 from visiontrain.engine.evaluate import predict_batches
 from visiontrain.engine.precision import Precision
-from visiontrain.protocols import Decoder
+from visiontrain.protocols import Decoder, Task
 from visiontrain.report.mosaic import draw_batch
 from visiontrain.run.session import Session
 from visiontrain.sample import Batch, Sample
@@ -28,12 +26,12 @@ def draw_train_batches(session: Session, dataset: TrainDataset, folder: Path) ->
 
     A sample is a function of its key, so these are the very images of the first micro-batches, made once more.
     """
-    keys = (key for micro_batch in keys_of(session.recipe.plan, seed=session.config.seed) for key in micro_batch)
+    keys = (key for window in session.recipe.plan.all_windows() for key in dataset.sampler.keys(window))
     per_picture = min(MAX_IMAGES, len(session.train))
     for number in range(min(NUM_PICTURES, len(session.train) // per_picture)):
         samples = [sample for key in islice(keys, per_picture) if isinstance(sample := dataset[key], Sample)]
         batch = session.task.collate(samples)
-        draw_targets(batch, session.data.names, folder / f"train_batch{number}.jpg")
+        draw_targets(session.task, batch, session.data.names, folder / f"train_batch{number}.jpg")
 
 
 def draw_predictions(
@@ -41,6 +39,7 @@ def draw_predictions(
     loader: EvalLoader,
     folder: Path,
     *,
+    task: Task,
     decoder: Decoder,
     names: tuple[str, ...],
     precision: Precision,
@@ -50,29 +49,24 @@ def draw_predictions(
     batches = (batch for batch in loader if len(batch))
     predicted = predict_batches(network, batches, decoder, precision, device)
     for number, (batch, found) in enumerate(islice(predicted, NUM_PICTURES)):
-        draw_targets(batch, names, folder / f"val_batch{number}_labels.jpg")
+        draw_targets(task, batch, names, folder / f"val_batch{number}_labels.jpg")
         draw_batch(
             batch.images.cpu(),
-            [one["boxes"].cpu().numpy() for one in found],
-            [one["classes"].cpu().numpy() for one in found],
+            task.found_marks(found, names),
             names,
             folder / f"val_batch{number}_pred.jpg",
-            scores=[one["scores"].cpu().numpy() for one in found],
             titles=[Path(path).name for path in batch.paths],
             max_images=MAX_IMAGES,
         )
 
 
-def draw_targets(batch: Batch, names: tuple[str, ...], path: Path) -> None:
-    """The images of a batch with their boxes."""
-    boxes, classes = batch.targets["boxes"].cpu(), batch.targets["classes"].cpu()
-    is_box: list[torch.Tensor] = list(classes >= 0)  # the rest is padding
+def draw_targets(task: Task, batch: Batch, names: tuple[str, ...], path: Path) -> None:
+    """The images of a batch with their labels."""
     draw_batch(
         batch.images.cpu(),
-        [np.asarray(one[mask]) for one, mask in zip(boxes, is_box, strict=True)],
-        [np.asarray(one[mask]) for one, mask in zip(classes, is_box, strict=True)],
+        task.target_marks(batch, names),
         names,
         path,
-        titles=[Path(name).name for name in batch.paths],
+        titles=[Path(one).name for one in batch.paths],
         max_images=MAX_IMAGES,
     )

@@ -11,6 +11,7 @@ from visiontrain.models.info import training_bytes
 from visiontrain.plan import Plan, micro_batch_sizes
 from visiontrain.run.normalization import normalization_line, normalization_warnings
 from visiontrain.run.prepare import Recipe
+from visiontrain.run.samples import largest_size
 from visiontrain.run.session import Session
 
 FEW_UPDATES = 100
@@ -19,7 +20,7 @@ FEW_UPDATES = 100
 def plan_document(session: Session) -> dict[str, Any]:
     """Every number of the updates to come; keys as in the documentation of `plan json=True`."""
     config, recipe, plan = session.config, session.recipe, session.recipe.plan
-    assert config.imgsz is not None
+    largest = largest_size(config, max(session.network.strides))
     return {
         "images": plan.num_images,
         "batch": plan.batch,
@@ -40,7 +41,7 @@ def plan_document(session: Session) -> dict[str, Any]:
         "windows": list(_spans(plan)),
         "lr": list(_rates(recipe)),
         "warnings": plan_warnings(session),
-        "memory_mb": round(training_bytes(session.network, config.imgsz, plan.batch) / 2**20),
+        "memory_mb": round(training_bytes(session.network, largest, plan.batch) / 2**20),
     }
 
 

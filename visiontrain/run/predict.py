@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from visiontrain.predict.results import Results
 from visiontrain.predict.sources import Source, open_source
 from visiontrain.predict.writer import ResultWriter
 from visiontrain.protocols import Task
+from visiontrain.run.choose_task import with_task
 from visiontrain.run.prepare import LoadedModel, check_image_size, device_of, load_model, make_folder, place, task_of
 from visiontrain.run.val import with_training_args
 
@@ -25,7 +27,7 @@ def predict(config: Config) -> None:
     """The command: predicts, writes, and tells what was found, image by image."""
     if config.source is None:
         raise ConfigError("source: is not given; name an image, a folder or a glob")
-    source = open_images(config.source)
+    source = open_images(config, config.source)
     output = _Output(config)
     for number, results in enumerate(open_predictor(config)(source), start=1):
         output.write(results)
@@ -43,7 +45,7 @@ def predict_results(config: Config, source: Any) -> Iterator[Results]:
     Raises:
         UserError: If the input is wrong.
     """
-    images, predictor = open_images(source), open_predictor(config)
+    images, predictor = open_images(config, source), open_predictor(config)
     output = _Output(config if config.is_typed("save") else config.decide(save=False))
     return (output.write(results) for results in predictor(images))
 
@@ -66,13 +68,14 @@ class _Output:
         return results
 
 
-def open_images(source: Any) -> Source:
+def open_images(config: Config, source: Any) -> Source:
     """The images that `source` names, read as training reads them."""
-    return open_source(source, read_image=read_image, suffixes=IMAGE_SUFFIXES)
+    return open_source(source, read_image=partial(read_image, max_pixels=config.max_pixels), suffixes=IMAGE_SUFFIXES)
 
 
 def open_predictor(config: Config) -> Predictor:
     """The predictor for `config.model`, at the image size that it was trained for if none is typed."""
+    config = with_task(config)
     task = task_of(config)
     loaded = load_model(config, task)
     return predictor_of(with_training_args(config, loaded, ("imgsz",)), task, loaded, device_of(config))
@@ -90,6 +93,7 @@ def predictor_of(config: Config, task: Task, loaded: LoadedModel, setup: DeviceS
         dict(enumerate(loaded.names)),
         device=setup.device,
         batch=config.batch,
+        found=task.found,
         precision=choose_precision(str(config.amp), setup.device).autocast,
     )
 

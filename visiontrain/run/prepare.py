@@ -23,7 +23,6 @@ from visiontrain.engine.optimizer import OptimizerChoice, choose_optimizer
 from visiontrain.engine.schedule import Schedule, lr_factor
 from visiontrain.errors import CheckpointError, ConfigError, DataError
 from visiontrain.folders import make_run_folder
-from visiontrain.models.info import model_info
 from visiontrain.models.network import Network
 from visiontrain.plan import Plan, Tail, plan_run
 from visiontrain.protocols import Task
@@ -33,7 +32,6 @@ from visiontrain.tasks import TASKS
 WEIGHTS_SUFFIXES = (".pt", ".pth")
 MOST_UNREADABLE = 0.01
 """Share of the training images that may be unreadable."""
-CLASSES_OF_A_FRESH_NETWORK = 80  # COCO's, by which networks are compared
 
 
 @dataclass(frozen=True)
@@ -125,15 +123,14 @@ def draw_records(records: Records, count: int, seed: int) -> Records:
 
 def fresh_network(config: Config, task: Task, names: tuple[str, ...]) -> Network:
     """An untrained network whose weights are a function of the seed; torch's random state is left alone."""
-    spec = config.model or task.default_model
-    if Path(spec).suffix in WEIGHTS_SUFFIXES:
+    if config.model is not None and Path(config.model).suffix in WEIGHTS_SUFFIXES:
         raise ConfigError(
-            f"model = {spec!r}: training from weights is not part of this version; "
-            f"name a network such as {task.default_model}, or continue that run with resume={spec}"
+            f"model = {config.model!r}: training from weights is not part of this version; "
+            f"name a network such as {task.default_model}, or continue that run with resume={config.model}"
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return task.network(spec, names)
+        return task.fresh_network(config, names)
 
 
 def load_model(config: Config, task: Task) -> LoadedModel:
@@ -174,13 +171,9 @@ def device_of(config: Config) -> DeviceSetup:
 
 
 def check_image_size(config: Config, network: Network) -> None:
-    """Raises ConfigError unless `imgsz` is a multiple of the network's largest stride."""
-    stride, size = max(network.strides), config.imgsz
-    assert size is not None
-    if size % stride:
-        below, above = size // stride * stride, -(-size // stride) * stride
-        near = f"{below} or {above}" if below else f"{above}"
-        raise ConfigError(f"imgsz = {size} is not a multiple of the network's largest stride, {stride}; use {near}")
+    """Raises ConfigError unless the network takes images of `imgsz`."""
+    assert config.imgsz is not None
+    network.check_size(config.imgsz)
 
 
 @dataclass(frozen=True)
@@ -260,14 +253,3 @@ def make_folder(config: Config) -> Path:
 def task_of(config: Config) -> Task:
     """The task's entry in the table of tasks."""
     return TASKS[config.task]
-
-
-def describe_model(model: str | None, imgsz: int | None) -> str:
-    """Layers, parameters and GFLOPs of a network or of trained weights; a fresh one is counted for 80 classes."""
-    config = Config(model=model)
-    task = task_of(config)
-    if model is not None and Path(model).suffix in WEIGHTS_SUFFIXES:
-        network = load_model(config, task).network
-    else:
-        network = fresh_network(config, task, tuple(f"class{index}" for index in range(CLASSES_OF_A_FRESH_NETWORK)))
-    return f"{model or task.default_model}: {model_info(network, imgsz or task.default_imgsz)}"

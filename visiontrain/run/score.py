@@ -26,6 +26,7 @@ from visiontrain.sample import Batch, Records
 class Scorer:
     """Scores networks of one kind on one split."""
 
+    task: Task
     loader: EvalLoader
     criterion: Criterion
     scoring_decoder: Decoder
@@ -56,6 +57,7 @@ class Scorer:
             network,
             self.loader,
             folder,
+            task=self.task,
             decoder=self.decoder,
             names=self.names,
             precision=self.precision,
@@ -86,8 +88,9 @@ def open_scorer(
     warn: Callable[[str], None],
 ) -> Scorer:
     """Make the scorer of `records` for networks like `network`."""
-    dataset = EvalDataset(records, task.val_transform(config, network))
+    dataset = EvalDataset(records, task.val_transform(config, network), max_pixels=config.max_pixels)
     return Scorer(
+        task=task,
         loader=EvalLoader(dataset, task.collate, batch=config.batch, workers=setup.workers),
         criterion=task.criterion(network, config),
         scoring_decoder=task.scoring_decoder(network, config),

@@ -20,6 +20,7 @@ from visiontrain.errors import CheckpointError, ConfigError
 from visiontrain.models.network import Network
 from visiontrain.plan import Plan
 from visiontrain.protocols import Task
+from visiontrain.run.choose_task import with_task
 from visiontrain.run.normalization import check_batch_size, set_up_normalization_
 from visiontrain.run.prepare import (
     LoadedModel,
@@ -33,6 +34,7 @@ from visiontrain.run.prepare import (
     task_of,
     with_bundled_data,
 )
+from visiontrain.run.samples import largest_size
 from visiontrain.sample import DataSet, Records
 
 NETWORK_SUFFIXES = (".yaml", ".yml")
@@ -91,6 +93,7 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
         folder = path.resolve().parent.parent
         checkpoint = load_checkpoint(path)
         config, changes = _resumed(config, checkpoint)
+    config = with_task(config)
     task = task_of(config)
     config = with_bundled_data(config, task)
     if config.imgsz is None:
@@ -107,6 +110,8 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
         _check_fits(trained, data, config)
         network = trained.network
     check_image_size(config, network)
+    config = task.settle(config, data)
+    setup, lowered = _with_fitting_workers(setup, config, largest_size(config, max(network.strides)))
     config = set_up_normalization_(network, config)
     network.checkpoint_activations = config.checkpoint_activations
     recipe = decide_recipe(config, task, len(train))
@@ -129,7 +134,7 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
         state,
         checkpoint,
         folder,
-        changes + differences + messages,
+        changes + differences + lowered + messages,
     )
 
 
@@ -142,8 +147,7 @@ def _hardware(
     if checkpoint is not None:
         setup, lines = _like_before(setup, checkpoint)
         precision.is_overruled = may_overrule and bool(checkpoint.get("fp32_took_over"))
-    setup, lowered = _with_fitting_workers(setup, config)
-    return setup, precision, lines + lowered
+    return setup, precision, lines
 
 
 def _check_fits(trained: LoadedModel, data: DataSet, config: Config) -> None:
@@ -203,16 +207,20 @@ def _like_before(setup: DeviceSetup, checkpoint: Mapping[str, Any]) -> tuple[Dev
     return setup, tuple(lines)
 
 
-def _with_fitting_workers(setup: DeviceSetup, config: Config) -> tuple[DeviceSetup, tuple[str, ...]]:
+def _with_fitting_workers(setup: DeviceSetup, config: Config, imgsz: int) -> tuple[DeviceSetup, tuple[str, ...]]:
     """As many workers as the shared memory has room for, in which they hand over their batches.
+
+    Args:
+        setup: What the machine would allow.
+        config: The settings.
+        imgsz: The largest side of a sample, pixels.
 
     Raises:
         ConfigError: If more were typed: a bus error would end them, which nothing can catch.
     """
-    assert config.imgsz is not None
-    room, batch_bytes = shm_free(), config.batch * 3 * config.imgsz**2
+    room, batch_bytes = shm_free(), config.batch * 3 * imgsz**2
     is_pinned = setup.device.type == "cuda"  # then batches leave the shared memory at once
-    held = 0 if is_pinned else max(config.batch, config.nbs) * 3 * config.imgsz**2
+    held = 0 if is_pinned else max(config.batch, config.nbs) * 3 * imgsz**2
     fitting = fitting_workers(setup.workers, batch_bytes=batch_bytes, shm_bytes=room, held_bytes=held)
     if fitting >= setup.workers or room is None:
         return setup, ()

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from visiontrain.config.schema import Config
-from visiontrain.data.dataset import TrainDataset
-from visiontrain.data.sampler import epoch_permutation
+from visiontrain.data.sampler import Sampler
 from visiontrain.errors import ConfigError, DataError
+from visiontrain.run.choose_task import with_task
 from visiontrain.run.pictures import draw_targets
 from visiontrain.run.prepare import make_folder, read_data, split_of, task_of, with_bundled_data
-from visiontrain.sample import Sample, SampleKey
+from visiontrain.run.samples import open_samples
+from visiontrain.sample import Sample
 
 
 def show(config: Config) -> None:
@@ -21,23 +22,37 @@ def show(config: Config) -> None:
     Raises:
         UserError: If there is no such image or epoch, or the image cannot be read.
     """
+    config = with_task(config)
     task = task_of(config)
     config = with_bundled_data(config, task)
     if config.imgsz is None:
         config = config.decide(imgsz=task.default_imgsz)
-    assert config.imgsz is not None
     data = read_data(config, task, ("train",))
     train = split_of(data, "train")
     _check(config, len(train))
-    dataset = TrainDataset(train, task.train_transform(config), seed=config.seed, imgsz=config.imgsz)
-    order = epoch_permutation(len(train), config.seed, config.epoch - 1)
-    place = int(np.flatnonzero(order == config.index)[0])
-    sample = dataset[SampleKey(config.epoch - 1, place, config.index)]
+    dataset = open_samples(config, task, train, stride=1)
+    place = _place_of(config, dataset.sampler)
+    sample = dataset[dataset.sampler.key((config.epoch - 1) * len(train) + place)]
     if not isinstance(sample, Sample):
         raise DataError(sample.reason)
     path = make_folder(config) / f"epoch{config.epoch}_index{config.index}.jpg"
-    draw_targets(task.collate([sample]), data.names, path)
+    draw_targets(task, task.collate([sample]), data.names, path)
     print("\n".join([*data.messages, *_lines(sample, data.names, config, place), f"drawn in {path}"]))
+
+
+def _place_of(config: Config, sampler: Sampler) -> int:
+    """Where the image first stands in its epoch.
+
+    Raises:
+        ConfigError: If the epoch does not see it.
+    """
+    places = np.flatnonzero(sampler.order(config.epoch - 1) == config.index)
+    if not len(places):
+        raise ConfigError(
+            f"index = {config.index}: epoch {config.epoch} does not see this image with sampling={config.sampling}; "
+            "choose another epoch or image"
+        )
+    return int(places[0])
 
 
 def _check(config: Config, num_images: int) -> None:
@@ -54,13 +69,16 @@ def _check(config: Config, num_images: int) -> None:
 
 
 def _lines(sample: Sample, names: tuple[str, ...], config: Config, place: int) -> list[str]:
-    """The sample in words: where it comes from and its boxes, in pixels of the sample."""
-    boxes = [
-        f"  {names[label]:<16} {' '.join(f'{side:8.1f}' for side in box)}"
-        for box, label in zip(sample.boxes.tolist(), sample.classes.tolist(), strict=True)
-    ]
+    """The sample in words: where it comes from, and its labels, boxes in pixels of the sample."""
+    if sample.shares is None:
+        labels = [f"{len(sample.boxes)} boxes (x1 y1 x2 y2, pixels)"] + [
+            f"  {names[label]:<16} {' '.join(f'{side:8.1f}' for side in box)}"
+            for box, label in zip(sample.boxes.tolist(), sample.classes.tolist(), strict=True)
+        ]
+    else:
+        pairs = zip(sample.classes.tolist(), sample.shares.tolist(), strict=True)
+        labels = ["labels: " + (", ".join(f"{names[label]} ({share:.3g})" for label, share in pairs) or "none")]
     return [
         f"{Path(sample.path)}: image {config.index}, place {place} of epoch {config.epoch}, seed {config.seed}",
-        f"{len(boxes)} boxes (x1 y1 x2 y2, pixels)",
-        *boxes,
+        *labels,
     ]

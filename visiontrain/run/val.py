@@ -11,6 +11,7 @@ from typing import Any
 from visiontrain.config.schema import Config
 from visiontrain.engine.precision import choose_precision
 from visiontrain.errors import ConfigError
+from visiontrain.run.choose_task import with_task
 from visiontrain.run.files import as_json, write_json
 from visiontrain.run.prepare import (
     LoadedModel,
@@ -34,6 +35,12 @@ TAKEN_OVER = (
     "imgsz",
     "batch",
     "single_cls",
+    "multi_label",
+    "loss",
+    "label_smoothing",
+    "class_weights",
+    "focal_gamma",
+    "max_pixels",
     "conf",
     "iou",
     "max_det",
@@ -61,6 +68,7 @@ def val_run(config: Config) -> ValResult:
     Raises:
         UserError: If the input is wrong; no folder was made then.
     """
+    config = with_task(config)
     task = task_of(config)
     loaded = load_model(config, task)
     config = with_training_args(config, loaded, TAKEN_OVER)

@@ -13,7 +13,6 @@ from typing import Any
 from visiontrain.config.schema import Config
 from visiontrain.data.dataset import TrainDataset
 from visiontrain.data.loader import TrainLoader
-from visiontrain.data.sampler import key_at
 from visiontrain.engine.device import free_memory
 from visiontrain.engine.equivalence import (
     TOLERANCE,
@@ -26,10 +25,12 @@ from visiontrain.engine.equivalence import (
 from visiontrain.errors import DataError
 from visiontrain.models.info import training_bytes
 from visiontrain.plan import Plan, Window
+from visiontrain.run.choose_task import with_task
 from visiontrain.run.files import as_json
 from visiontrain.run.normalization import normalization_warnings
 from visiontrain.run.prepare import WEIGHTS_SUFFIXES, load_model, place, task_of
 from visiontrain.run.process import own_random_state, process_settings
+from visiontrain.run.samples import largest_size, open_samples
 from visiontrain.run.session import Session, open_session
 from visiontrain.run.val import with_training_args
 from visiontrain.run.verdict import FULL_BATCH, SINGLE_IMAGES, verdict_document, verdict_lines
@@ -48,6 +49,12 @@ TAKEN_OVER = (
     "val_fraction",
     "seed",
     "single_cls",
+    "multi_label",
+    "loss",
+    "label_smoothing",
+    "class_weights",
+    "focal_gamma",
+    "max_pixels",
     "imgsz",
     "batch",
     "nbs",
@@ -166,6 +173,7 @@ def _open(config: Config) -> tuple[Session, bool]:
     """What training would start from, and whether its weights have been trained."""
     if config.model is None or Path(config.model).suffix not in WEIGHTS_SUFFIXES:
         return open_session(config), False
+    config = with_task(config)
     loaded = load_model(config, task_of(config))
     return open_session(with_training_args(config, loaded, TAKEN_OVER), trained=loaded), True
 
@@ -177,16 +185,13 @@ def _load(session: Session, window: Window) -> LoadedImages:
         DataError: If none of its images can be read.
     """
     config, task, plan = session.config, session.task, session.recipe.plan
-    assert config.imgsz is not None
-    dataset = TrainDataset(session.train, task.train_transform(config), seed=config.seed, imgsz=config.imgsz)
-    loader = TrainLoader(dataset, plan, task.collate, seed=config.seed, workers=session.setup.workers)
+    dataset = _samples(session)
+    loader = TrainLoader(dataset, plan, task.collate, workers=session.setup.workers)
     try:
         micro_batches = tuple(next(loader.windows(window.index)))
     finally:
         loader.close()
-    places = range(window.start, window.stop)
-    keys = [key_at(x, num_images=plan.num_images, seed=config.seed) for x in places]
-    whole = task.collate([dataset[key] for key in keys])
+    whole = task.collate([dataset[key] for key in dataset.sampler.keys(window)])
     for path in whole.unreadable:
         print(f"warning: {path}: cannot be read; it is left out of its window", file=sys.stderr)
     if not len(whole):
@@ -194,9 +199,14 @@ def _load(session: Session, window: Window) -> LoadedImages:
     return LoadedImages(window, micro_batches, whole)
 
 
+def _samples(session: Session) -> TrainDataset:
+    stride = max(session.network.strides)
+    return open_samples(session.config, session.task, session.train, stride=stride)
+
+
 def _reach(session: Session, num_images: int) -> Reach:
-    imgsz, network = session.config.imgsz, session.network
-    assert imgsz is not None
+    network = session.network
+    imgsz = largest_size(session.config, max(network.strides))
     keeping = deepcopy(network)
     keeping.checkpoint_activations = False  # that is for training; the passes in float64 are in evaluation mode
     return Reach(
@@ -229,8 +239,8 @@ def _opening_lines(session: Session, window: Window, *, is_trained: bool) -> lis
     ]
     if count == 1:
         lines.append("nothing is accumulated in it" + ("; see the cut into single images" if window.size > 1 else ""))
-    indices = [key_at(x, num_images=plan.num_images, seed=config.seed).index for x in range(window.start, window.stop)]
-    if not any(len(session.train[index].classes) for index in indices):
+    sampler = _samples(session).sampler
+    if not any(len(session.train[key.index].classes) for key in sampler.keys(window)):
         lines.append("warning: none of its images has a label, so it is background alone that is compared")
     warnings = normalization_warnings(config, session.network, plan, is_fresh=not is_trained)
     return [*lines, *(f"warning: {text}" for text in warnings)]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -24,9 +23,12 @@ from visiontrain.models.build import build_network
 from visiontrain.models.heads import DetectionOutputs, decode_boxes
 from visiontrain.models.network import Network
 from visiontrain.plan import Plan
-from visiontrain.protocols import Criterion, Decoder, Evaluator, Task, Transform
-from visiontrain.sample import DataSet, Records
+from visiontrain.predict.boxes import find_boxes
+from visiontrain.protocols import Criterion, Decoder, Evaluator, Task
+from visiontrain.sample import Batch, DataSet, Marks, Records
+from visiontrain.tasks.flip_swap import check_pairs, pairs_of
 
+DEFAULT_MODEL = "det-n"
 # Confidence from which a detection counts, where the user typed none.
 SCORING_CONF = 0.001
 VISIBLE_CONF = 0.25
@@ -34,18 +36,20 @@ VISIBLE_CONF = 0.25
 
 def _read(config: Config, splits: Sequence[str]) -> DataSet:
     assert config.data is not None, "the bundled data set is chosen before a task reads"
-    data = read_data_set(Path(config.data), splits=splits, data_format=config.data_format, is_lenient=True)
+    data = read_data_set(
+        Path(config.data),
+        splits=splits,
+        data_format=config.data_format,
+        max_pixels=config.max_pixels,
+        is_lenient=True,
+    )
     if config.single_cls:
         if config.flip_swap is not None:
             raise ConfigError("flip_swap: has no effect with single_cls=True, which leaves one class; leave one out")
         data = replace(
             data, names=("object",), splits={name: _as_one_class(split) for name, split in data.splits.items()}
         )
-    unknown = [index for index in config.flip_swap or () if index >= len(data.names)]
-    if unknown:
-        raise ConfigError(
-            f"flip_swap: holds {unknown[0]}, and the last of the {len(data.names)} classes is {len(data.names) - 1}"
-        )
+    check_pairs(config.flip_swap, len(data.names))
     return data
 
 
@@ -53,7 +57,7 @@ def _as_one_class(records: Records) -> Records:
     return Records([replace(record, classes=np.zeros_like(record.classes)) for record in records])
 
 
-def _train_transform(config: Config) -> Transform:
+def _train_transform(config: Config) -> TrainTransform:
     assert config.imgsz is not None
     settings = AugmentSettings(
         imgsz=config.imgsz,
@@ -65,7 +69,7 @@ def _train_transform(config: Config) -> Transform:
         blur=config.blur,
         clahe=config.clahe,
         jpeg=config.jpeg,
-        flip_swap=_pairs(config.flip_swap),
+        flip_swap=pairs_of(config.flip_swap),
         mosaic_until_epoch=max(0, config.epochs - config.close_mosaic),
         mixup=config.mixup,
         degrees=config.degrees,
@@ -82,28 +86,21 @@ def _train_transform(config: Config) -> Transform:
     return TrainTransform(settings, config.seed)
 
 
-def _pairs(indices: tuple[int, ...] | None) -> tuple[tuple[int, int], ...]:
-    """Indices two by two.
-
-    Raises:
-        ConfigError: If one is left over.
-    """
-    if indices is None:
-        return ()
-    if len(indices) % 2:
-        raise ConfigError(
-            f"flip_swap = {','.join(map(str, indices))}: holds {len(indices)} indices; they are pairs, such as 0,1"
-        )
-    return tuple(zip(indices[::2], indices[1::2], strict=True))
-
-
 def _letterbox(config: Config, network: Network) -> Letterbox:
     assert config.imgsz is not None
     return Letterbox(config.imgsz, max(network.strides))
 
 
-def _network(spec: str | Mapping[str, Any], names: tuple[str, ...]) -> Network:
-    return build_network(spec, names)
+def _stored_size(imgsz: int) -> int:
+    return imgsz
+
+
+def _fresh_network(config: Config, names: tuple[str, ...]) -> Network:
+    return build_network(config.model or DEFAULT_MODEL, names)
+
+
+def _settle(config: Config, data: DataSet) -> Config:
+    return config
 
 
 def _criterion(network: Network, config: Config) -> Criterion:
@@ -140,6 +137,18 @@ def _evaluator(records: Records, names: tuple[str, ...], config: Config) -> Eval
     return DetectionEvaluator(records, names, max_det=config.max_det)
 
 
+def _target_marks(batch: Batch, names: tuple[str, ...]) -> list[Marks]:
+    boxes, classes = batch.targets["boxes"].cpu().numpy(), batch.targets["classes"].cpu().numpy()
+    is_box = classes >= 0  # the rest is padding
+    return [Marks(boxes[i][is_box[i]], classes[i][is_box[i]]) for i in range(len(batch))]
+
+
+def _found_marks(found: list[dict[str, Tensor]], names: tuple[str, ...]) -> list[Marks]:
+    return [
+        Marks(one["boxes"].cpu().numpy(), one["classes"].cpu().numpy(), one["scores"].cpu().numpy()) for one in found
+    ]
+
+
 def _gain(plan: Plan) -> float:
     """The convention under which the customary recipes (lr0 = 0.01, clip = 10) were made: the loss times the batch."""
     return float(plan.full_window)
@@ -149,20 +158,27 @@ DETECT = Task(
     name="detect",
     read=_read,
     train_transform=_train_transform,
+    stored_size=_stored_size,
+    balance_power=0.5,
     val_transform=_letterbox,
     prepare=lambda config, network: _letterbox(config, network).fit,
     collate=collate_detection,
-    network=_network,
+    network=build_network,
+    fresh_network=_fresh_network,
+    settle=_settle,
     criterion=_criterion,
     scoring_decoder=_scoring_decoder,
     decoder=_decoder,
     evaluator=_evaluator,
+    found=find_boxes,
+    target_marks=_target_marks,
+    found_marks=_found_marks,
     loss_columns=("box_loss", "cls_loss", "dfl_loss"),
     metric_columns=("metrics/precision(B)", "metrics/recall(B)", "metrics/mAP50(B)", "metrics/mAP50-95(B)"),
     ranking="metrics/mAP50-95(B)",
     gain=_gain,
     table=metrics_table,
-    default_model="det-n",
+    default_model=DEFAULT_MODEL,
     default_imgsz=640,
     default_data="shapes",
 )

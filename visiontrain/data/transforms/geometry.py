@@ -93,17 +93,59 @@ def warp_tiles(tiles: Sequence[Tile], canvas: Image) -> list[Matrix]:
     return [_warp_upright(tile, canvas) if _is_upright(tile.matrix) else _warp_freely(tile, canvas) for tile in tiles]
 
 
+def rows_drawn(tiles: Sequence[Tile], matrices: Sequence[Matrix], height: int) -> tuple[int, int]:
+    """The first row that tiles may have drawn on, and the one behind the last.
+
+    Args:
+        tiles: As they were drawn.
+        matrices: As `warp_tiles` returned them.
+        height: Of the canvas, pixels.
+    """
+    top, bottom = float(height), 0.0
+    for tile, matrix in zip(tiles, matrices, strict=True):
+        if not _is_upright(matrix):
+            return 0, height
+        start = matrix.item(1, 2)
+        stop = start + matrix.item(1, 1) * tile.image.shape[0]
+        top, bottom = min(top, start, stop), max(bottom, start, stop)
+    first, last = max(0, math.floor(top)), min(height, math.ceil(bottom))
+    return (first, last) if first < last else (0, 0)
+
+
 def move_boxes(boxes: NDArray[np.floating], matrix: Matrix) -> Boxes:
     """As `warp_boxes`, several times faster where the matrix is upright."""
-    if not _is_upright(matrix):
-        return warp_boxes(boxes, matrix)
-    (x_gain, _, x_offset), (_, y_gain, y_offset), _ = matrix.tolist()
-    gains, offsets = np.array([[x_gain, y_gain] * 2, [x_offset, y_offset] * 2], np.float32)
-    moved = boxes * gains + offsets
-    if x_gain < 0 or y_gain < 0:
-        moved = moved[
-            :, [2 if x_gain < 0 else 0, 3 if y_gain < 0 else 1, 0 if x_gain < 0 else 2, 1 if y_gain < 0 else 3]
-        ]
+    return move_all_boxes([boxes], [matrix])
+
+
+def move_all_boxes(boxes: Sequence[NDArray[np.floating]], matrices: Sequence[Matrix]) -> Boxes:
+    """The boxes of all tiles as `move_boxes` moves those of each, one behind the other, in one batch.
+
+    Args:
+        boxes: For each tile (N, 4) xyxy, pixels of the source image.
+        matrices: For each tile (3, 3), source pixels → target pixels.
+
+    Returns:
+        (all N, 4) float32 xyxy, pixels of the target, not clipped.
+    """
+    if not all(_is_upright(matrix) for matrix in matrices):
+        return np.concatenate([_move_one(*both) for both in zip(boxes, matrices, strict=True)])
+    return _move_upright(boxes, matrices)
+
+
+def _move_one(boxes: NDArray[np.floating], matrix: Matrix) -> Boxes:
+    return _move_upright([boxes], [matrix]) if _is_upright(matrix) else warp_boxes(boxes, matrix)
+
+
+def _move_upright(boxes: Sequence[NDArray[np.floating]], matrices: Sequence[Matrix]) -> Boxes:
+    steps, is_mirrored = [], False
+    for matrix in matrices:
+        (x_gain, _, x_offset), (_, y_gain, y_offset), _ = matrix.tolist()
+        steps.append((x_gain, y_gain, x_gain, y_gain, x_offset, y_offset, x_offset, y_offset))
+        is_mirrored |= x_gain < 0 or y_gain < 0
+    step_of_box = np.array(steps, np.float32).repeat([len(part) for part in boxes], axis=0)  # (N, 8)
+    moved = np.concatenate(boxes) * step_of_box[:, :4] + step_of_box[:, 4:]
+    if is_mirrored:
+        moved.reshape(-1, 2, 2).sort(axis=1)  # the ends of a mirrored axis change places
     return np.asarray(moved, np.float32)
 
 
@@ -130,7 +172,8 @@ class _Span(NamedTuple):
 
 def _span(gain: float, offset: float, source: int, target: int) -> _Span | None:
     """Round where `source` pixels, moved by `gain · x + offset`, fall onto `target` pixels; None if nowhere."""
-    left, right = sorted((offset, gain * source + offset))
+    end = gain * source + offset
+    left, right = (end, offset) if gain < 0 else (offset, end)
     low, high = max(0, math.ceil(left - 0.5)), min(target, math.ceil(right - 0.5))
     if low >= high:
         return None
@@ -145,12 +188,11 @@ def _span(gain: float, offset: float, source: int, target: int) -> _Span | None:
 
 
 def _warp_upright(tile: Tile, canvas: Image) -> Matrix:
-    matrix = tile.matrix / tile.matrix[2, 2]
-    (gain, _, offset), (_, down_gain, down_offset), _ = matrix.tolist()
-    x = _span(gain, offset, tile.image.shape[1], canvas.shape[1])
-    y = _span(down_gain, down_offset, tile.image.shape[0], canvas.shape[0])
+    (gain, _, offset), (_, down_gain, down_offset), (_, _, depth) = tile.matrix.tolist()
+    x = _span(gain / depth, offset / depth, tile.image.shape[1], canvas.shape[1])
+    y = _span(down_gain / depth, down_offset / depth, tile.image.shape[0], canvas.shape[0])
     if x is None or y is None:
-        return matrix
+        return tile.matrix / depth
     (x_gain, x_offset), (y_gain, y_offset) = x.gain_and_offset(), y.gain_and_offset()
     source = tile.image[y.start : y.stop, x.start : x.stop]
     target = canvas[y.low : y.high, x.low : x.high]

@@ -22,15 +22,16 @@ from visiontrain.data.transforms.crop import Window, draw_crop
 from visiontrain.data.transforms.geometry import FILL, Image, Matrix, Tile
 from visiontrain.data.transforms.keep import Fate, count_dropped, fate_of_boxes
 from visiontrain.data.transforms.mosaic import place_in_middle, place_in_mosaic, place_nine
+from visiontrain.data.transforms.partners import readable_partners
 from visiontrain.data.transforms.paste import Labels, paste_boxes_
-from visiontrain.errors import ConfigError, DataError
+from visiontrain.data.transforms.settings import faults_of_flip_swap, faults_of_values
+from visiontrain.errors import ConfigError
 from visiontrain.protocols import ImageSource
 from visiontrain.sample import DroppedBoxes, Record, Sample, SampleKey
 
 MIXUP_BETA = 32.0
 """Both parameters of the blend's Beta distribution: nearly equal halves, in which both images stay visible.
 Source: the distribution is of Zhang et al. 2018, mixup, section 2; so large a parameter is the use in detection."""
-MAX_PARTNER_TRIES = 8
 
 _KEPT = int(Fate.KEPT)  # numpy compares with a plain integer three times as fast
 _PROBABILITIES = (
@@ -99,22 +100,10 @@ class AugmentSettings:
     """Pairs of classes that a flip sideways turns into each other, such as arrows to the left and to the right."""
 
     def __post_init__(self) -> None:
-        faults = []
-        if self.imgsz < 1:
-            faults.append(f"imgsz = {self.imgsz} is not a positive number of pixels")
-        for name in _PROBABILITIES:
-            if not 0 <= getattr(self, name) <= 1:
-                faults.append(f"{name} = {getattr(self, name)} is not a probability; choose one from 0 to 1")
-        for name in _RANGES:
-            if not getattr(self, name) >= 0:
-                faults.append(f"{name} = {getattr(self, name)} is negative; it is a range to both sides: give its size")
+        faults = faults_of_values(self, probabilities=_PROBABILITIES, ranges=_RANGES)
         if not 0 <= self.scale < 1:
             faults.append(f"scale = {self.scale} would shrink images to nothing; choose one from 0 to below 1")
-        swapped = [index for pair in self.flip_swap for index in pair]
-        if len(set(swapped)) < len(swapped) or min(swapped, default=0) < 0:
-            faults.append(
-                f"flip_swap = {self.flip_swap} is not a list of pairs of classes; give class indices from 0, each once"
-            )
+        faults += faults_of_flip_swap(self.flip_swap)
         if faults:
             raise ConfigError(faults)
 
@@ -130,6 +119,8 @@ class _Layer:
     matrix: Matrix
     """Stored pixels of `first` → pixels of `image`."""
     dropped: DroppedBoxes
+    rows: tuple[int, int]
+    """The first row with a picture, and the one behind the last; all others are `FILL`."""
 
 
 class _Piece(NamedTuple):
@@ -167,14 +158,14 @@ class TrainTransform:
 
     def __call__(self, key: SampleKey, images: ImageSource) -> Sample:
         settings, rng = self.settings, generator_of(self.seed, key)
-        layer = self._compose(key.index, key, images, rng)
+        layer = self._compose(_whole(key.index, images), key, images, rng)
         may_join = key.epoch < settings.mosaic_until_epoch
         if rng.random() < settings.mixup and may_join:
-            partner = _readable_partners(key, images, rng, 1)[0]
+            partner = _whole(readable_partners(key, images, rng, 1)[0], images)
             layer = _blend(layer, self._compose(partner, key, images, rng), float(rng.beta(MIXUP_BETA, MIXUP_BETA)))
         if settings.copy_paste and may_join and rng.random() < settings.copy_paste:
             layer = self._paste(layer, key, images, rng)
-        self._recolor_(layer.image, rng)
+        self._recolor_(layer, rng)
         image = self._degrade(layer.image, rng)
         record, stored, _ = layer.first
         from_source = geometry.scaling(stored.shape[1] / record.width, stored.shape[0] / record.height)
@@ -189,15 +180,20 @@ class TrainTransform:
             dropped=layer.dropped,
         )
 
-    def _compose(self, index: int, key: SampleKey, images: ImageSource, rng: np.random.Generator) -> _Layer:
+    def at_size(self, imgsz: int) -> TrainTransform:
+        """The same augmentation for samples with sides of `imgsz` pixels."""
+        return replace(self, settings=replace(self.settings, imgsz=imgsz))
+
+    def _compose(self, first: _Piece, key: SampleKey, images: ImageSource, rng: np.random.Generator) -> _Layer:
         """Place one, four or nine images on a canvas."""
         settings, imgsz = self.settings, self.settings.imgsz
         is_mosaic = rng.random() < settings.mosaic and key.epoch < settings.mosaic_until_epoch
         is_nine = is_mosaic and settings.mosaic9 > 0 and bool(rng.random() < settings.mosaic9)
-        indices = [index]
+        pieces = [first]
         if is_mosaic:
-            indices += _readable_partners(key, images, rng, 8 if is_nine else 3)
-        pieces = [self._piece(i, images, rng) for i in indices]
+            pieces += [_whole(i, images) for i in readable_partners(key, images, rng, 8 if is_nine else 3)]
+        if settings.crop:
+            pieces = [self._crop(piece, rng) for piece in pieces]
         shown = [piece.image for piece in pieces]
         if is_nine:
             center_x, center_y = rng.uniform(imgsz * 2 / 3, imgsz * 4 / 3, 2)
@@ -211,17 +207,16 @@ class TrainTransform:
         motion = random_motion(settings, rng)
         moved = motion.matrix @ geometry.translation(-half, -half)
         canvas = np.full((imgsz, imgsz, 3), FILL, np.uint8)
-        matrices = geometry.warp_tiles(
-            [Tile(image, moved @ place) for image, place in zip(shown, placed, strict=True)], canvas
-        )
+        tiles = [Tile(image, moved @ place) for image, place in zip(shown, placed, strict=True)]
+        matrices = geometry.warp_tiles(tiles, canvas)
+        rows = geometry.rows_drawn(tiles, matrices, imgsz)
         boxes, classes, dropped = _move_boxes(pieces, matrices, imgsz)
         if motion.is_sideways:
             classes = swap_classes(classes, settings.flip_swap)
-        return _Layer(canvas, boxes, classes, pieces[0], pieces[0].from_stored(matrices[0]), dropped)
+        return _Layer(canvas, boxes, classes, pieces[0], pieces[0].from_stored(matrices[0]), dropped, rows)
 
-    def _piece(self, index: int, images: ImageSource, rng: np.random.Generator) -> _Piece:
-        piece = _Piece(images.record(index), images.load(index), None)
-        if not self.settings.crop or rng.random() >= self.settings.crop:
+    def _crop(self, piece: _Piece, rng: np.random.Generator) -> _Piece:
+        if rng.random() >= self.settings.crop:
             return piece
         height, width = piece.stored.shape[:2]
         return piece._replace(window=draw_crop(piece.boxes, width, height, rng))
@@ -229,8 +224,7 @@ class TrainTransform:
     def _paste(self, layer: _Layer, key: SampleKey, images: ImageSource, rng: np.random.Generator) -> _Layer:
         """Boxes of a partner, at new places of the layer's own picture."""
         settings = self.settings
-        partner = _readable_partners(key, images, rng, 1)[0]
-        piece = _Piece(images.record(partner), images.load(partner), None)
+        piece = _whole(readable_partners(key, images, rng, 1)[0], images)
         gain = settings.imgsz / max(piece.stored.shape[:2]) * (1 + settings.scale * float(rng.uniform(-1, 1)))
         present, labels = Labels(layer.boxes, layer.classes), Labels(piece.boxes, piece.record.classes)
         pasted, is_mirrored = paste_boxes_(
@@ -241,15 +235,22 @@ class TrainTransform:
             layer,
             boxes=np.concatenate([layer.boxes, pasted.boxes]),
             classes=np.concatenate([layer.classes, classes]),
+            rows=(0, settings.imgsz),
         )
 
-    def _recolor_(self, image: Image, rng: np.random.Generator) -> None:
+    def _recolor_(self, layer: _Layer, rng: np.random.Generator) -> None:
         turn, saturation, value = rng.uniform(-1, 1, 3).tolist()
         hue_shift = round(turn * self.settings.hsv_h * HUE_TURN)
         saturation_gain = max(0.0, 1 + saturation * self.settings.hsv_s)
         value_gain = max(0.0, 1 + value * self.settings.hsv_v)
-        if (hue_shift, saturation_gain, value_gain) != (0, 1.0, 1.0):
-            shift_hsv_(image, hue_shift, saturation_gain, value_gain)
+        if (hue_shift, saturation_gain, value_gain) == (0, 1.0, 1.0):
+            return
+        image, (top, bottom) = layer.image, layer.rows
+        shift_hsv_(image[top:bottom], hue_shift, saturation_gain, value_gain)
+        for padding in (image[:top], image[bottom:]):
+            if len(padding):  # grey stays grey: one value of one pixel tells what becomes of it
+                shift_hsv_(padding[:1, :1], hue_shift, saturation_gain, value_gain)
+                padding.fill(padding.item(0))
 
     def _degrade(self, image: Image, rng: np.random.Generator) -> Image:
         """In the order in which it happens to a picture: taken, worked on, sent."""
@@ -306,44 +307,42 @@ def _move_boxes(
     pieces: list[_Piece], matrices: list[Matrix], imgsz: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], DroppedBoxes]:
     """The boxes of all tiles in pixels of the sample: (N, 4) xyxy and (N,); and what became of the others."""
-    moved, cut, fates = [], [], []
+    whole, moves = [], []
     for piece, matrix in zip(pieces, matrices, strict=True):
-        height, width = piece.stored.shape[:2]
         if piece.window is None:
-            moved.append(geometry.move_boxes(piece.record.boxes, matrix @ geometry.scaling(width, height)))
-            cut.append(moved[-1])
-            fates.append(np.full(len(moved[-1]), _KEPT))
+            height, width = piece.stored.shape[:2]
+            whole.append(piece.record.boxes)
+            moves.append(matrix * np.array([width, height, 1.0]))  # as `matrix @ scaling(width, height)`
         else:
-            # What the window cuts off is lost before the move: turned, the hull of a sliver would be large.
-            whole, from_stored = piece.boxes, piece.from_stored(matrix)
-            left = whole.clip(piece.window[:2] * 2, piece.window[2:] * 2).astype(np.float32)
-            moved.append(geometry.move_boxes(whole, from_stored))
-            cut.append(geometry.move_boxes(left, from_stored))
-            fates.append(fate_of_boxes(whole, left, least_side=0.0))
-    boxes = np.concatenate(moved)
+            whole.append(piece.boxes)
+            moves.append(piece.from_stored(matrix))
+    moved = geometry.move_all_boxes(whole, moves)
+    if all(piece.window is None for piece in pieces):
+        clipped = clip_boxes(moved, imgsz, imgsz)
+        fate = fate_of_boxes(moved, clipped)
+    else:
+        left, lost = zip(*map(_cut_by_window, pieces, whole), strict=True)
+        clipped = clip_boxes(geometry.move_all_boxes(left, moves), imgsz, imgsz)
+        cut = np.concatenate(lost)
+        fate = np.where(cut == _KEPT, fate_of_boxes(moved, clipped), cut)
     classes = np.concatenate([piece.record.classes for piece in pieces])
-    clipped = clip_boxes(np.concatenate(cut), imgsz, imgsz)
-    fate = fate_of_boxes(boxes, clipped)
-    if any(piece.window is not None for piece in pieces):
-        lost = np.concatenate(fates)
-        fate = np.where(lost == _KEPT, fate, lost)
     keep = fate == _KEPT
     return clipped[keep].astype(np.float32), classes[keep], count_dropped(fate)
 
 
-def _readable_partners(key: SampleKey, images: ImageSource, rng: np.random.Generator, count: int) -> list[int]:
-    """Partners that can be decoded; the key's own image stands in where none is found in a few tries."""
-    found: list[int] = []
-    for _ in range(MAX_PARTNER_TRIES):
-        for index in images.partners(key, rng, count - len(found)):
-            try:
-                images.load(index)
-            except DataError:
-                continue  # it is reported where it stands itself in the epoch
-            found.append(index)
-        if len(found) == count:
-            return found
-    return found + [key.index] * (count - len(found))
+def _cut_by_window(piece: _Piece, boxes: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """What is left of (N, 4) boxes of a piece in its window, and the (N,) fate of each.
+
+    What the window cuts off is lost before the move: turned, the hull of a sliver would be large.
+    """
+    if piece.window is None:
+        return boxes, np.full(len(boxes), _KEPT)
+    left = boxes.clip(piece.window[:2] * 2, piece.window[2:] * 2).astype(np.float32)
+    return left, fate_of_boxes(boxes, left, least_side=0.0)
+
+
+def _whole(index: int, images: ImageSource) -> _Piece:
+    return _Piece(images.record(index), images.load(index), None)
 
 
 def _blend(first: _Layer, second: _Layer, ratio: float) -> _Layer:
@@ -356,4 +355,5 @@ def _blend(first: _Layer, second: _Layer, ratio: float) -> _Layer:
         first.first,
         first.matrix,
         first.dropped + second.dropped,
+        (min(first.rows[0], second.rows[0]), max(first.rows[1], second.rows[1])),
     )

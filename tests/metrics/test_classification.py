@@ -1,0 +1,203 @@
+"""Classification metrics equal slow loops, and say n/a where nothing can be measured."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from visiontrain.metrics.classification import (
+    METRIC_COLUMNS,
+    ClassificationEvaluator,
+    average_precision,
+    expected_calibration_error,
+)
+from visiontrain.sample import Batch, Record, Records
+
+NAMES = ("a", "b", "c", "d", "e", "f", "g")
+
+
+def records_of(labels):
+    """One image for each entry, of these classes."""
+    return Records(
+        [
+            Record(Path(f"{index}.jpg"), 8, 8, np.zeros((0, 4), np.float32), np.array(classes, np.int64))
+            for index, classes in enumerate(labels)
+        ]
+    )
+
+
+def batch_of(indices, *, unreadable=()):
+    return Batch(
+        images=torch.zeros(len(indices), 3, 8, 8, dtype=torch.uint8),
+        targets={},
+        paths=tuple(f"{index}.jpg" for index in indices),
+        indices=tuple(indices),
+        original_sizes=((8, 8),) * len(indices),
+        matrices=torch.eye(3).expand(len(indices), 3, 3),
+        unreadable=tuple(f"{index}.jpg" for index in unreadable),
+    )
+
+
+def predictions_of(probs):
+    return [{"probs": torch.tensor(row, dtype=torch.float32)} for row in probs]
+
+
+def evaluate(labels, probs, *, names=NAMES, multi_label=False, added=None):
+    """Metrics where only the images `added` were (all unless given), in two batches."""
+    evaluator = ClassificationEvaluator(records_of(labels), names, multi_label=multi_label)
+    added = list(range(len(labels))) if added is None else added
+    for part in (added[::2], added[1::2]):
+        evaluator.add(predictions_of([probs[index] for index in part]), batch_of(part))
+    return evaluator.compute()
+
+
+def random_probs(seed, count):
+    """Rows with ties, exact in float32; they need not add up to 1."""
+    return np.random.default_rng(seed).integers(0, 17, (count, len(NAMES))) / 16
+
+
+def best(row, count=1):
+    """The classes scored highest; of equal ones the first."""
+    return sorted(range(len(row)), key=lambda c: (-row[c], c))[:count]
+
+
+def mean_of(values):
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known)
+
+
+def slow_rates(found, labels, label):
+    """Precision, recall and F1 of a class; `found` and `labels` are sets of classes for each image."""
+    hits = sum(label in f and label in truth for f, truth in zip(found, labels, strict=True))
+    num_found, num_true = sum(label in f for f in found), sum(label in truth for truth in labels)
+    if not num_true:
+        return (math.nan,) * 3
+    precision, recall = hits / num_found if num_found else 0.0, hits / num_true
+    return precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0
+
+
+def slow_average_precision(positives, scores):
+    """Over all distinct thresholds, by counting."""
+    total = sum(positives)
+    if not total:
+        return math.nan
+    area, recall = 0.0, 0.0
+    for threshold in sorted(set(scores), reverse=True):
+        above = [positive for positive, score in zip(positives, scores, strict=True) if score >= threshold]
+        area += (sum(above) / total - recall) * sum(above) / len(above)
+        recall = sum(above) / total
+    return area
+
+
+def assert_same(metrics, found, labels, probs):
+    for label, row in enumerate(metrics.per_class):
+        precision, recall, f1 = slow_rates(found, labels, label)
+        ap = slow_average_precision([label in truth for truth in labels], [row[label] for row in probs])
+        assert (row.precision, row.recall, row.f1, row.ap) == pytest.approx((precision, recall, f1, ap), nan_ok=True)
+        assert row.images == sum(label in truth for truth in labels)
+    for name, value in {"precision": metrics.precision, "recall": metrics.balanced_accuracy, "f1": metrics.f1}.items():
+        assert value == pytest.approx(mean_of([getattr(row, name) for row in metrics.per_class])), name
+    assert metrics.map == pytest.approx(mean_of([row.ap for row in metrics.per_class]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_metrics_of_one_class_an_image_equal_slow_loops(seed):
+    labels = [[int(c)] for c in np.random.default_rng(seed + 100).integers(0, len(NAMES) - 1, 40)]  # none is the last
+    probs = random_probs(seed, 40).tolist()
+    metrics = evaluate(labels, probs)
+    assert metrics.top1 == np.mean([best(row)[0] in truth for row, truth in zip(probs, labels, strict=True)])
+    assert metrics.top5 == np.mean([truth[0] in best(row, 5) for row, truth in zip(probs, labels, strict=True)])
+    assert_same(metrics, [best(row) for row in probs], labels, probs)
+    assert math.isnan(metrics.per_class[-1].recall)
+    for truth in range(len(NAMES)):
+        for taken_for in range(len(NAMES)):
+            pairs = [(t[0], best(row)[0]) for t, row in zip(labels, probs, strict=True)]
+            assert metrics.confusion[truth, taken_for] == pairs.count((truth, taken_for))
+    assert (metrics.confusion.shape, metrics.confusion.sum(), metrics.images) == ((7, 8), 40, 40)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_metrics_of_several_classes_an_image_equal_slow_loops(seed):
+    rng = np.random.default_rng(seed + 200)
+    labels = [np.flatnonzero(rng.random(len(NAMES)) < 0.3).tolist() for _ in range(40)]
+    probs = random_probs(seed, 40).tolist()
+    metrics = evaluate(labels, probs, multi_label=True)
+    labelled = [(row, truth) for row, truth in zip(probs, labels, strict=True) if truth]
+    assert len(labelled) < 40
+    assert metrics.top1 == np.mean([best(row)[0] in truth for row, truth in labelled])
+    assert metrics.top5 == np.mean([bool(set(best(row, 5)) & set(truth)) for row, truth in labelled])
+    assert_same(metrics, [[c for c, p in enumerate(row) if p >= 0.5] for row in probs], labels, probs)
+    assert metrics.confusion is None
+
+
+def test_the_calibration_error_is_the_gap_of_each_bin_weighted_by_its_images():
+    rng = np.random.default_rng(0)
+    confidences, is_right = np.append(rng.random(300), [0.0, 1.0, 1 / 15, 2 / 15]), rng.random(304) < 0.7
+    expected = 0.0
+    for index in range(15):
+        low, high = index / 15, (index + 1) / 15
+        inside = [(c, r) for c, r in zip(confidences, is_right, strict=True) if low < c <= high or (c == 0 == index)]
+        if inside:
+            gap = sum(c for c, _ in inside) / len(inside) - sum(r for _, r in inside) / len(inside)
+            expected += abs(gap) * len(inside) / 304
+    assert expected_calibration_error(confidences, is_right) == pytest.approx(expected)
+    assert evaluate([[0], [1]], [[0.8, 0.2], [0.8, 0.2]], names=("a", "b")).ece == pytest.approx(0.3)
+
+
+def test_equal_scores_are_passed_at_once_so_their_order_does_not_matter():
+    assert average_precision(np.array([True, False, False]), np.array([0.5, 0.5, 0.1])) == 0.5
+    assert average_precision(np.array([False, True, False]), np.array([0.5, 0.5, 0.1])) == 0.5
+    assert average_precision(np.array([True, False]), np.array([0.9, 0.1])) == 1
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_an_image_that_was_never_added_was_not_recognized(multi_label):
+    labels, probs = [[0], [1], [0], [1]], [[0.9, 0.1], [0.2, 0.8], [0.9, 0.1], [0.2, 0.8]]
+    metrics = evaluate(labels, probs, names=("a", "b"), multi_label=multi_label, added=[0, 1, 3])
+    assert (metrics.top1, metrics.top5) == (0.75, 0.75)
+    assert [row.recall for row in metrics.per_class] == [0.5, 1]
+    assert [row.precision for row in metrics.per_class] == [1, 1]
+    assert [row.ap for row in metrics.per_class] == [0.5, 1]
+    assert metrics.ece == pytest.approx((0.1 + 0.2 + 0.2) / 3)
+    if not multi_label:
+        assert metrics.confusion.tolist() == [[1, 0, 1], [0, 2, 0]]
+
+
+@pytest.mark.parametrize("fault", ["unreadable", "not finite"])
+def test_predictions_of_unreadable_images_and_such_that_are_no_numbers_are_dropped(fault):
+    evaluator = ClassificationEvaluator(records_of([[0], [0]]), ("a", "b"))
+    probs = [[0.9, 0.1], [math.nan, math.nan] if fault == "not finite" else [0.9, 0.1]]
+    evaluator.add(predictions_of(probs), batch_of([0, 1], unreadable=[1] if fault == "unreadable" else []))
+    assert evaluator.compute().confusion.tolist() == [[1, 0, 1], [0, 0, 0]]
+
+
+def test_where_classes_exclude_each_other_an_image_without_a_label_is_left_out():
+    metrics = evaluate([[0], [], [1]], [[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]], names=("a", "b"))
+    assert (metrics.images, metrics.top1, metrics.precision, metrics.map) == (2, 1, 1, 1)
+
+
+def test_fewer_than_five_classes_are_all_among_the_best_five():
+    assert evaluate([[0], [1]], [[0.1, 0.9], [0.9, 0.1]], names=("a", "b"))["metrics/accuracy_top5"] == 1
+
+
+def test_without_images_every_metric_is_not_available():
+    metrics = evaluate([], [])
+    for value in (metrics.top1, metrics.top5, metrics.balanced_accuracy, metrics.f1, metrics.map, metrics.ece):
+        assert math.isnan(value)
+
+
+def test_the_metrics_are_a_mapping_of_their_csv_names():
+    metrics = evaluate([[0], [1]], [[0.9, 0.1], [0.9, 0.1]], names=("a", "b"))
+    assert dict(metrics) == {"metrics/accuracy_top1": 0.5, "metrics/accuracy_top5": 1.0}
+    assert tuple(metrics) == METRIC_COLUMNS
+    assert len(metrics) == 2
+
+
+def test_what_is_added_after_computing_begins_a_new_round():
+    evaluator = ClassificationEvaluator(records_of([[0], [1]]), ("a", "b"))
+    evaluator.add(predictions_of([[0.9, 0.1], [0.1, 0.9]]), batch_of([0, 1]))
+    assert evaluator.compute().top1 == evaluator.compute().top1 == 1
+    evaluator.add(predictions_of([[0.9, 0.1]]), batch_of([0]))
+    assert evaluator.compute().top1 == 0.5

@@ -1,0 +1,228 @@
+"""Score a classifier: accuracy, precision, recall and F1 of each class, average precision, calibration, confusion.
+
+An image of several classes is right at the top if its highest-scored class is one of them. Precision, recall and F1 are
+those of the highest-scored class where classes exclude each other, and of every class scored 0.5 or more where an image
+may be of several.
+
+An image that was never added (it could not be read) was not recognized: it counts against accuracy, recall and average
+precision, and stands in the last column of the confusion matrix; calibration does without it. An image without a label
+counts where several classes are asked for, in their precision and average precision; else it is left out. A class
+without images has no metrics (nan) and is left out of every mean; without any image all metrics are nan.
+
+Letters: M images, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from visiontrain.sample import Batch, Records
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+METRIC_COLUMNS = ("metrics/accuracy_top1", "metrics/accuracy_top5")
+TOP = 5
+THRESHOLD = 0.5
+"""Probability from which a class counts as found where an image may be of several."""
+CALIBRATION_BINS = 15
+"""Source: Guo et al. 2017, On Calibration of Modern Neural Networks (arXiv:1706.04599), table 1."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ClassMetrics:
+    """One class; metrics are nan where no image is of it."""
+
+    name: str
+    images: int
+    """Images of the class."""
+    precision: float
+    """0 where nothing was taken for the class."""
+    recall: float
+    f1: float
+    ap: float
+    """Average precision: the area under precision over recall as the threshold falls."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassificationMetrics(Mapping[str, float]):
+    """What a split's predictions are worth; means are over the classes that have images.
+
+    As a mapping: the metrics by their CSV names.
+    """
+
+    top1: float
+    top5: float
+    """Of fewer than five classes: of all of them."""
+    balanced_accuracy: float
+    """Mean recall."""
+    precision: float
+    f1: float
+    map: float
+    """Mean average precision."""
+    ece: float
+    """Expected calibration error: how far the highest probability is from the share of images it is right on."""
+    names: tuple[str, ...]
+    per_class: tuple[ClassMetrics, ...]
+    confusion: Ints | None
+    """(C, C + 1) images by class and by what they were taken for, the last column being those that were never added;
+    None where an image may be of several classes."""
+    images: int
+
+    def __getitem__(self, key: str) -> float:
+        return dict(zip(METRIC_COLUMNS, (self.top1, self.top5), strict=True))[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(METRIC_COLUMNS)
+
+    def __len__(self) -> int:
+        return len(METRIC_COLUMNS)
+
+
+class ClassificationEvaluator:
+    """Collects the probabilities of a split. May be used again: what is added after `compute` begins a new round."""
+
+    def __init__(self, records: Records, names: tuple[str, ...], *, multi_label: bool = False) -> None:
+        """
+        Args:
+            records: The split.
+            names: Class names.
+            multi_label: Whether an image may be of several classes.
+        """
+        self._names = names
+        self._multi_label = multi_label
+        self._labels = np.zeros((len(records), len(names)), bool)
+        for index, record in enumerate(records):
+            self._labels[index, record.classes] = True
+        self._probs = np.zeros((len(records), len(names)), np.float32)
+        self._tops = np.zeros((len(records), min(TOP, len(names))), np.int64)
+        """The classes of the highest probabilities, the highest first; of equal ones the first class."""
+        self._is_added = np.zeros(len(records), bool)
+        self._is_computed = False
+
+    def add(self, predictions: list[dict[str, Tensor]], batch: Batch) -> None:
+        """Take the decoded predictions of a batch.
+
+        Args:
+            predictions: One entry for each image: `probs` (C,) float.
+            batch: What was predicted on. The predictions of an unreadable image, and such as are no finite numbers, are
+                dropped: the image was not recognized.
+        """
+        if self._is_computed:
+            self._is_added[:], self._is_computed = False, False
+        unreadable = set(batch.unreadable)
+        for index, path, prediction in zip(batch.indices, batch.paths, predictions, strict=True):
+            probs = prediction["probs"].cpu().float().numpy()
+            if path not in unreadable and np.isfinite(probs).all():
+                self._probs[index] = probs
+                self._tops[index] = np.argsort(-probs, kind="stable")[:TOP]
+                self._is_added[index] = True
+
+    def compute(self) -> ClassificationMetrics:
+        """The metrics of everything added since the last call."""
+        self._is_computed = True
+        is_kept = np.ones(len(self._labels), bool) if self._multi_label else self._labels.any(axis=1)
+        labels, probs = self._labels[is_kept], self._probs[is_kept]
+        tops, is_added = self._tops[is_kept], self._is_added[is_kept]
+        has_label = labels.any(axis=1)
+        hits = np.take_along_axis(labels, tops, axis=1) & is_added[:, None]  # (M, up to 5), highest probability first
+        found = probs >= THRESHOLD if self._multi_label else tops[:, :1] == np.arange(len(self._names))
+        precision, recall, f1 = _rates(labels, found & is_added[:, None])
+        ap = _average_precisions(labels, probs, is_added)
+        columns = (labels.sum(axis=0), precision, recall, f1, ap)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return ClassificationMetrics(
+            top1=_mean(hits[has_label, 0]),
+            top5=_mean(np.asarray(hits[has_label].any(axis=1))),
+            balanced_accuracy=_mean(recall),
+            precision=_mean(precision),
+            f1=_mean(f1),
+            map=_mean(ap),
+            ece=expected_calibration_error(
+                probs.max(axis=1)[is_added & has_label].astype(np.float64), hits[is_added & has_label, 0]
+            ),
+            names=self._names,
+            per_class=tuple(ClassMetrics(name, *row) for name, row in zip(self._names, rows, strict=True)),
+            confusion=None if self._multi_label else _confusion(labels, tops[:, 0], is_added),
+            images=len(labels),
+        )
+
+
+def average_precision(is_positive: Bools, scores: NDArray[np.floating]) -> float:
+    """Σ precision · rise of recall, over the thresholds at which a score lies; equal scores are passed at once.
+
+    Args:
+        is_positive: (M,)
+        scores: (M,)
+
+    Returns:
+        In [0, 1]; nan where nothing is positive.
+    """
+    num_positive = int(is_positive.sum())
+    if not num_positive:
+        return float("nan")
+    order = np.argsort(-scores, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)  # the last place of each score
+    hits = np.cumsum(is_positive[order])[ends]
+    precision = hits / (ends + 1)
+    return float((precision * np.diff(hits, prepend=0)).sum() / num_positive)
+
+
+def expected_calibration_error(confidences: Floats, is_right: Bools, num_bins: int = CALIBRATION_BINS) -> float:
+    """The gap between mean confidence and accuracy in bins of equal width, weighted by the images in them.
+
+    Args:
+        confidences: (M,) in [0, 1].
+        is_right: (M,)
+        num_bins: Bins, each open below and closed above.
+
+    Returns:
+        In [0, 1]; nan without images.
+
+    Source: Guo et al. 2017 (arXiv:1706.04599), equations 2 and 3.
+    """
+    if not len(confidences):
+        return float("nan")
+    bins = np.clip(np.ceil(confidences * num_bins).astype(np.int64) - 1, 0, num_bins - 1)
+    gaps = np.bincount(bins, weights=confidences - is_right, minlength=num_bins)  # |B| · (conf - acc) of each bin
+    return float(np.abs(gaps).sum() / len(confidences))
+
+
+def _rates(labels: Bools, found: Bools) -> tuple[Floats, Floats, Floats]:
+    """Precision, recall and F1 of each class, (C,) each; nan where no image is of it."""
+    num_hits, num_found, num_true = (labels & found).sum(axis=0), found.sum(axis=0), labels.sum(axis=0)
+    has_images = np.where(num_true > 0, 1.0, np.nan)
+    precision = num_hits / np.maximum(num_found, 1) * has_images
+    recall = num_hits / np.maximum(num_true, 1) * has_images
+    f1 = 2 * num_hits / np.maximum(num_found + num_true, 1) * has_images
+    return precision, recall, f1
+
+
+def _average_precisions(labels: Bools, probs: NDArray[np.floating], is_added: Bools) -> Floats:
+    """(C,) of each class; images that were never added stand behind all others, where nothing is hit any more."""
+    ap = np.array([average_precision(labels[is_added, c], probs[is_added, c]) for c in range(labels.shape[1])])
+    num_true, num_added = labels.sum(axis=0), labels[is_added].sum(axis=0)
+    ap = np.where(num_added > 0, ap, 0.0) * num_added / np.maximum(num_true, 1)
+    return np.where(num_true > 0, ap, np.nan)
+
+
+def _confusion(labels: Bools, taken_for: Ints, is_added: Bools) -> Ints:
+    num_classes = labels.shape[1]
+    confusion = np.zeros((num_classes, num_classes + 1), np.int64)
+    np.add.at(confusion, (labels.argmax(axis=1), np.where(is_added, taken_for, num_classes)), 1)
+    return confusion
+
+
+def _mean(values: NDArray[np.floating] | Bools) -> float:
+    """Mean of what is not nan; nan where nothing is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")

@@ -1,0 +1,96 @@
+"""Classifiers by any name: our own, those of a YAML file, torchvision's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from visiontrain.errors import ConfigError
+from visiontrain.models.build import build_network, described_task, network_names
+from visiontrain.models.network import Network
+from visiontrain.models.torchvision_models import build_torchvision, torchvision_names
+
+OWN = "cls-"
+
+
+def build_classifier(
+    spec: str | Path | Mapping[str, Any],
+    names: Sequence[str],
+    *,
+    imgsz: int | None = None,
+    dropout: float | None = None,
+    multi_label: bool | None = None,
+) -> Network:
+    """Make a classification network with fresh weights.
+
+    Args:
+        spec: A name such as `cls-n` or `resnet18`, the path of a YAML file, or a `Network.description`.
+        names: Class names by index.
+        imgsz: The image size that it will see, pixels: it is checked, and vision transformers are built for it. None
+            takes what `spec` says.
+        dropout: Before the last layer; None takes what `spec` says, or the network's own.
+        multi_label: Whether an image may be of several classes; None takes what `spec` says, or not.
+
+    Raises:
+        ConfigError: If there is no such network, it is for another task, or does not take such images.
+    """
+    is_torchvision = "torchvision" in spec if isinstance(spec, Mapping) else str(spec) in torchvision_names()
+    network: Network
+    if is_torchvision:
+        assert not isinstance(spec, Path)
+        network = build_torchvision(spec, names, imgsz=imgsz, dropout=dropout, multi_label=multi_label)
+    else:
+        _check_name(spec)
+        network = build_network(spec, names, dropout=dropout, multi_label=multi_label)
+    if network.task != "classify":
+        raise ConfigError(
+            f"model = {str(spec)!r}: is a network for {network.task!r}; name a classifier such as cls-n or resnet18"
+        )
+    if imgsz is not None:
+        network.check_size(imgsz)
+    return network
+
+
+def classifier_names() -> tuple[str, ...]:
+    """The names of all classification networks, our own first."""
+    return (*(name for name in network_names() if name.startswith(OWN)), *torchvision_names())
+
+
+def task_of_network(spec: str) -> str:
+    """What a network is for: `detect` or `classify`.
+
+    Args:
+        spec: Its name, or the path of a YAML file.
+
+    Raises:
+        ConfigError: If there is no such network.
+    """
+    known = (*network_names(), *torchvision_names())
+    if spec in torchvision_names():
+        return "classify"
+    if Path(spec).suffix not in {".yaml", ".yml"} and spec not in known:
+        near = difflib.get_close_matches(spec, known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(network_names())}"
+        raise ConfigError(
+            f"model = {spec!r}: there is no network of that name; {hint}; or one of torchvision's classification "
+            "networks, or give a YAML file's path"
+        )
+    return described_task(spec)
+
+
+def _check_name(spec: str | Path | Mapping[str, Any]) -> None:
+    """Raises ConfigError for a name that is neither a network's nor a file's."""
+    if isinstance(spec, Mapping) or Path(spec).suffix in {".yaml", ".yml"}:
+        return
+    known = classifier_names()
+    if spec in network_names():
+        if not str(spec).startswith(OWN):
+            raise ConfigError(f"model = {spec!r}: is no classifier; name one such as cls-n or resnet18")
+        return
+    near = difflib.get_close_matches(str(spec), known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else "choose cls-n to cls-x or a name of torchvision's"
+    raise ConfigError(
+        f"model = {str(spec)!r}: there is no classification network of that name; {hint}; or give a YAML file's path"
+    )

@@ -1,0 +1,50 @@
+"""Which task a command is for, where the user did not say: that of the model, or else that of the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from visiontrain.config.schema import SETTINGS, Config
+from visiontrain.data.formats import recognized
+from visiontrain.engine.checkpoint import load_checkpoint
+from visiontrain.errors import ConfigError
+from visiontrain.models.classifiers import task_of_network
+from visiontrain.run.prepare import WEIGHTS_SUFFIXES
+
+
+def with_task(config: Config) -> Config:
+    """`config` with its task decided.
+
+    Raises:
+        ConfigError: If the task that was typed is not the model's, or a key was typed that has no effect on the task;
+            all faults at once.
+    """
+    found = None if config.model is None else _task_of_model(config.model)
+    if config.is_typed("task"):
+        if found not in (None, config.task):
+            raise ConfigError(f"task = {config.task}: model = {config.model!r} is for {found}; leave one of them out")
+    else:
+        found = found or (None if config.data is None else _task_of_data(config))
+        config = config.decide(task=found or config.task)
+    faults = [
+        f"{key}: has no effect on {config.task}, it is for {' and '.join(setting.rules.tasks)}; leave it out"
+        for key, setting in SETTINGS.items()
+        if config.origin(key) in ("command line", "python")
+        and config.task not in (setting.rules.tasks or (config.task,))
+    ]
+    if faults:
+        raise ConfigError(faults)
+    return config
+
+
+def _task_of_model(model: str) -> str:
+    if Path(model).suffix in WEIGHTS_SUFFIXES:
+        return str(load_checkpoint(Path(model))["task"])
+    return task_of_network(model)
+
+
+def _task_of_data(config: Config) -> str | None:
+    """The task of the format that was typed, or that is recognized; None where none is."""
+    source = Path(str(config.data)).expanduser()
+    found = recognized(source, data_format=config.data_format) if source.exists() else None
+    return None if found is None else found[0]
