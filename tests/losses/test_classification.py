@@ -300,7 +300,7 @@ def test_the_scale_hint_is_what_an_image_brings_on_average():
         ({"class_weights": (1, 2, -1, 1, 1)}, "class_weights: .* should be numbers from 0"),
         ({"class_weights": (1, 2, math.nan, 1, 1)}, "class_weights: .* should be numbers from 0"),
         ({"label_smoothing": 1.5}, "label_smoothing = 1.5: should lie between 0 and 1"),
-        ({"gamma": -1.0}, "gamma = -1.0: should be a number from 0"),
+        ({"gamma": -1.0}, "focal_gamma = -1.0: should be a number from 0"),
     ],
 )
 def test_settings_that_make_no_loss_are_refused(settings, message):

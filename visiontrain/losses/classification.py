@@ -171,5 +171,5 @@ def _faults(
     if not 0 <= label_smoothing <= 1:
         faults.append(f"label_smoothing = {label_smoothing}: should lie between 0 and 1")
     if not 0 <= gamma < math.inf:
-        faults.append(f"gamma = {gamma}: should be a number from 0")
+        faults.append(f"focal_gamma = {gamma}: should be a number from 0")
     return faults

@@ -108,6 +108,11 @@ def has_running_statistics(network: nn.Module) -> bool:
     )
 
 
+def has_layers_to_set(network: nn.Module) -> bool:
+    """Whether the network has any layer of which `set_norm_` decides."""
+    return any(_kind_of(layer) is not None for layer in network.modules())
+
+
 def _kind_of(layer: nn.Module) -> str | None:
     """The kind of a layer that `set_norm_` may replace; None of all others."""
     if isinstance(layer, ChannelGroupNorm):

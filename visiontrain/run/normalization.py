@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from visiontrain.config.schema import Config
 from visiontrain.errors import ConfigError
 from visiontrain.models.network import Network
-from visiontrain.models.norm import has_running_statistics, set_momentum_, set_norm_
+from visiontrain.models.norm import has_layers_to_set, has_running_statistics, set_momentum_, set_norm_
+from visiontrain.models.probe import values_of_batch_norm
 from visiontrain.plan import Plan
+from visiontrain.run.samples import smallest_size
 
 SMALL_FOR_BATCH_NORM = 2
 KEYS_OF_RUNNING_STATISTICS = ("bn_momentum", "precise_bn")
@@ -22,6 +24,10 @@ def set_up_normalization_(network: Network, config: Config) -> Config:
     """
     if config.origin("norm") == "default":
         config = config.decide(norm=network.description.get("norm", "batch"))
+    if config.is_typed("norm") and not has_layers_to_set(network):
+        raise ConfigError(
+            f"norm = {config.norm}: has no effect on {config.model}, which has no BatchNorm; leave norm out"
+        )
     set_norm_(network, config.norm)
     set_momentum_(network, config.bn_momentum)
     if not has_running_statistics(network):
@@ -37,12 +43,11 @@ def set_up_normalization_(network: Network, config: Config) -> Config:
 
 def check_batch_size(config: Config, network: Network, plan: Plan) -> None:
     """Raises ConfigError where BatchNorm would see one value a channel, of which there is no variance."""
-    is_one_value = plan.smallest_micro_batch == 1 and config.imgsz == max(network.strides)
-    if is_one_value and has_running_statistics(network):
+    imgsz = smallest_size(config, max(network.strides))
+    if plan.smallest_micro_batch == 1 and values_of_batch_norm(network, imgsz) == 1:
         raise ConfigError(
-            f"batch = {plan.batch}: a micro-batch of one image at imgsz = {config.imgsz} leaves BatchNorm one value "
-            f"a channel; raise imgsz to {2 * max(network.strides)}, choose a batch so that no micro-batch holds one "
-            "image, or norm=group"
+            f"batch = {plan.batch}: a micro-batch of one image of {imgsz} pixels leaves BatchNorm one value a channel; "
+            "double imgsz, choose a batch so that no micro-batch holds one image, or norm=group"
         )
 
 

@@ -174,6 +174,10 @@ def check_image_size(config: Config, network: Network) -> None:
     """Raises ConfigError unless the network takes images of `imgsz`."""
     assert config.imgsz is not None
     network.check_size(config.imgsz)
+    if config.multi_scale and network.fixed_size is not None:
+        raise ConfigError(
+            f"multi_scale = True: the network takes images of {network.fixed_size} pixels alone; leave multi_scale out"
+        )
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,13 @@ def largest_size(config: Config, stride: int) -> int:
     return config.imgsz if sizes is None else sizes.all[-1]
 
 
+def smallest_size(config: Config, stride: int) -> int:
+    """The smallest side of a training sample, pixels."""
+    assert config.imgsz is not None
+    sizes = window_sizes(config, stride)
+    return config.imgsz if sizes is None else sizes.all[0]
+
+
 def stored_size(config: Config, task: Task, stride: int) -> int:
     """The long side to which training images are reduced when they are read, pixels."""
     return task.stored_size(largest_size(config, stride))
