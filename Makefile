@@ -6,6 +6,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+TASK ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -26,8 +27,8 @@ $(INSTALLED): setup.cfg pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[dev]'
 	@touch $@
 
-train: $(INSTALLED) ## train; without ARGS the default detector on the bundled sample
-	$(BIN)/visiontrain train $(ARGS)
+train: $(INSTALLED) ## train; without ARGS the default detector on the bundled sample; TASK=classify: the classifier
+	$(BIN)/visiontrain $(TASK) train $(ARGS)
 
 val: $(INSTALLED) ## score a model: make val ARGS="model=runs/detect/train/weights/best.pt"
 	$(BIN)/visiontrain val $(ARGS)

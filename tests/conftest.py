@@ -179,3 +179,106 @@ def run_training(tmp_path, small_network, tiny_yolo):
         return train_run(load_config("train", python=keys))
 
     return run
+
+
+@pytest.fixture(scope="session")
+def tiny_folders(tmp_path_factory) -> Callable[..., Path]:
+    """A function that writes small image folders and returns their root."""
+
+    def write(
+        num_images: int = 4,
+        *,
+        classes: Sequence[str] = ("green", "red"),
+        size: int = 40,
+        splits: Sequence[str] = ("train", "val"),
+        root: Path | None = None,
+        seed: int = 0,
+    ) -> Path:
+        """Write `num_images` pictures of each class for each split, below `root` or a new folder.
+
+        The split "" is a single folder of classes.
+        """
+        root = root or tmp_path_factory.mktemp("folders")
+        write_tiny_folders(root, num_images, classes=classes, size=size, splits=splits, seed=seed)
+        return root
+
+    return write
+
+
+def write_tiny_folders(
+    root: Path, num_images: int, *, classes: Sequence[str], size: int, splits: Sequence[str], seed: int
+) -> None:
+    import numpy as np
+    from PIL import Image
+
+    rng = np.random.default_rng(seed)
+    for split in splits:
+        for name in classes:
+            (root / split / name).mkdir(parents=True, exist_ok=True)
+            for index in range(num_images):
+                pixels = rng.integers(90, 140, (size, size + 8, 3), dtype=np.uint8)
+                y, x = rng.integers(0, size // 2, 2).tolist()
+                pixels[y : y + size // 2, x : x + size // 2] = COLORS.get(name, (40, 60, 220))
+                Image.fromarray(pixels).save(root / split / name / f"{index:03d}.png")
+
+
+@pytest.fixture(scope="session")
+def small_classifier(tmp_path_factory, repository):
+    """The default classifier's YAML at a sixteenth of its width."""
+    import yaml
+
+    description = yaml.safe_load((repository / "cfg" / "models" / "cls.yaml").read_text(encoding="utf-8"))
+    description["scales"] = {"t": [0.25, 0.0625, 1024]}
+    path = tmp_path_factory.mktemp("classifier") / "small.yaml"
+    path.write_text(yaml.safe_dump(description), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def write_weights(tmp_path):
+    """A function that writes the weights of a network that looks at its images, without training it."""
+    import torch
+
+    from visiontrain.engine.checkpoint import save_checkpoint, weights_of
+    from visiontrain.models.norm import set_momentum_
+    from visiontrain.tasks import TASKS
+
+    def write(network, *, data: Path | None = None, imgsz: int = 64, folder: str | Path = "weights") -> Path:
+        """Write `best.pt` of a Network, whose statistics become those of noise, and whose outputs grow."""
+        generator = torch.Generator().manual_seed(0)
+        set_momentum_(network, 0.5)
+        with torch.no_grad():
+            for _ in range(4):
+                network.train()(torch.rand(4, 3, imgsz, imgsz, generator=generator))
+            for branch in getattr(getattr(network, "layers", [None])[-1], "class_branches", []):
+                branch[-1].weight *= 50
+                branch[-1].bias.fill_(-2)
+        values = {} if data is None else {"data": str(data)}
+        path = tmp_path / folder / "best.pt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        contents = {
+            "task": TASKS[network.task].name,
+            "model": weights_of(network.eval()),
+            "ema": None,
+            "args": {"values": {"imgsz": imgsz, **values}, "origins": {}},
+            "names": list(network.names),
+            "network": network.description,
+        }
+        save_checkpoint(path, contents)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def two_level_detector():
+    """A detector of a few layers, for what takes long on every layer."""
+    from visiontrain.models.build import build_network
+
+    layers = [
+        [-1, 1, "Conv", [8, 3, 4]],
+        [-1, 1, "Conv", [16, 3, 2]],
+        [-1, 1, "Conv", [16, 3, 2]],
+        [[1, 2], 1, "Detect", [4]],
+    ]
+    return build_network({"task": "detect", "layers": layers}, tuple(COLORS))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -181,6 +182,13 @@ def test_a_cycle_over_two_files_is_found_even_inside_functions(source, tmp_path)
     (copy / "engine" / "first.py").write_text(f"{header}from visiontrain.engine import second\n")
     (copy / "engine" / "second.py").write_text(f"{header}def late():\n    from visiontrain.engine.first import name\n")
     assert any("cycle" in fault and "first" in fault and "second" in fault for fault in find_faults(copy))
+
+
+def test_the_engine_knows_no_task_by_name(source):
+    """A task is a value that is handed over: nothing that trains asks which one it is."""
+    for path in sorted((source / "engine").glob("*.py")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            assert not re.search(r"detect|classif", line, re.IGNORECASE), f"{path.name}:{number}: {line.strip()}"
 
 
 def test_matplotlib_is_imported_inside_functions_only(source):

@@ -2,7 +2,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 
@@ -70,15 +69,6 @@ def test_four_faults_are_four_lines_and_nothing_is_loaded_or_written(tmp_path):
 @pytest.mark.parametrize("words", [(), ("help",), ("help", "train"), ("train", "--help"), ("version",), ("export",)])
 def test_help_version_and_errors_load_nothing_heavy(tmp_path, words):
     assert run(*words, cwd=tmp_path).stderr.splitlines()[-1] == "loaded:"
-
-
-def test_help_is_fast(tmp_path):
-    def seconds():
-        start = time.perf_counter()
-        run("help", cwd=tmp_path)
-        return time.perf_counter() - start
-
-    assert min(seconds() for _ in range(3)) < 0.5  # 0.2 s wanted; the machine that tests may be slow and shared
 
 
 @pytest.mark.parametrize("words", [(), ("help",), ("--help",), ("-h",), ("detect",)])

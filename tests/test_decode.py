@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torchvision.ops import box_iou
 
-from visiontrain.decode import decode_classes, decode_detections
+from visiontrain.decode import class_probabilities, decode_detections
 
 
 def random_outputs(seed, num_anchors=60, num_classes=3, low=-40.0, high=100.0):
@@ -125,15 +125,14 @@ def test_a_score_that_is_not_a_number_is_no_detection():
 
 def test_probabilities_of_classes_that_exclude_each_other_add_up_to_one():
     logits = torch.tensor([[1.0, 2.0, 0.0], [5.0, 5.0, 5.0]], dtype=torch.float64)
-    first, second = decode_classes(logits, multi_label=False)
-    assert first["probs"].dtype == torch.float32
+    first, second = class_probabilities(logits, multi_label=False)
+    assert first.dtype == torch.float32
     total = sum(math.exp(value) for value in (1, 2, 0))
-    assert first["probs"].tolist() == pytest.approx([math.exp(value) / total for value in (1, 2, 0)])
-    assert second["probs"].tolist() == pytest.approx([1 / 3] * 3)
+    assert first.tolist() == pytest.approx([math.exp(value) / total for value in (1, 2, 0)])
+    assert second.tolist() == pytest.approx([1 / 3] * 3)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_probabilities_of_several_classes_are_each_its_own(dtype):
-    (found,) = decode_classes(torch.tensor([[0.0, 2.0, -2.0]], dtype=dtype, requires_grad=True), multi_label=True)
-    assert found["probs"].tolist() == pytest.approx([0.5, 1 / (1 + math.exp(-2)), 1 / (1 + math.exp(2))])
-    assert not found["probs"].requires_grad
+    (found,) = class_probabilities(torch.tensor([[0.0, 2.0, -2.0]], dtype=dtype), multi_label=True)
+    assert found.tolist() == pytest.approx([0.5, 1 / (1 + math.exp(-2)), 1 / (1 + math.exp(2))])

@@ -8,19 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torchvision.models import mobilenet_v3_small
+from torchvision.ops import sigmoid_focal_loss
 
+from visiontrain.config.load import load_config
+from visiontrain.config.schema import Config
 from visiontrain.engine.window import GradientWindow
 from visiontrain.losses.detection import DetectionCriterion
 from visiontrain.losses.sums import LossSum
 from visiontrain.models.build import build_network
 from visiontrain.plan import plan_run
+from visiontrain.run.samples import open_samples
 from visiontrain.sample import Batch
+from visiontrain.tasks.classify import CLASSIFY
 
 NUM_IMAGES = 16
 SIZE = 32
@@ -218,18 +226,25 @@ def test_in_single_precision_a_classifier_agrees_to_its_rounding(classifier):
     assert_no_cut_matters(classifier, labels(LABELS["skewed"]), cuts=(1, 4), most=SINGLE_PRECISION)
 
 
-def test_the_mean_of_means_is_another_gradient(detector):
-    """So the comparisons above can fail: this is what adding up each micro-batch's own mean would give."""
-    detector.network.double()
-    batch = boxes(BOX_COUNTS["skewed"])
+def batches_of_task(task: str, counts: Sequence[int], classes: Sequence[int]) -> Batch:
+    return boxes(counts) if task == "detector" else labels(classes)
+
+
+@pytest.mark.parametrize("task", ["detector", "classifier"])
+def test_the_mean_of_means_is_another_gradient(task, request):
+    """So the comparisons here can fail: this is what adding up each micro-batch's own mean would give."""
+    subject = request.getfixturevalue(task)
+    subject.network.double()
+    batch = batches_of_task(task, BOX_COUNTS["skewed"], LABELS["skewed"])
     parts = batch.split(4)
-    customary = sum(plain(detector, part) for part in parts) / len(parts)
-    assert relative_error(customary, plain(detector, batch)) > 0.05
+    customary = sum(plain(subject, part) for part in parts) / len(parts)
+    assert relative_error(customary, plain(subject, batch)) > 0.05
 
 
 NUM_OF_EPOCH = 22
 """Images that fill one window of 16 and leave 6."""
 COUNTS_OF_EPOCH = [3, 0, 0, 0, 0, 0, 0, 0, 41, 1, 1, 2, 0, 7, 1, 3, 0, 0, 0, 0, 5, 2]
+CLASSES_OF_EPOCH = [0, 0, 2, 2, 2, 2, 2, 2, 1, IGNORED, 2, 2, 2, 0, 2, 2, 2, IGNORED, 2, 2, 1, 0]
 
 
 def images_of_run(epochs: int) -> list[int]:
@@ -241,6 +256,7 @@ def images_of_run(epochs: int) -> list[int]:
     ]
 
 
+@pytest.mark.parametrize("task", ["detector", "classifier"])
 @pytest.mark.parametrize(
     ("tail", "warmup_epochs", "sizes"),
     [
@@ -251,14 +267,16 @@ def images_of_run(epochs: int) -> list[int]:
     ],
     ids=["flush", "spread", "carry", "flush, with a ramp"],
 )
-def test_every_window_of_a_run_is_a_full_batch_whatever_becomes_of_the_tail(detector, tail, warmup_epochs, sizes):
+def test_every_window_of_a_run_is_a_full_batch_whatever_becomes_of_the_tail(task, request, tail, warmup_epochs, sizes):
+    subject = request.getfixturevalue(task)
     plan = plan_run(num_images=NUM_OF_EPOCH, batch=4, nbs=16, epochs=2, warmup_epochs=warmup_epochs, tail=tail)
-    windows, epoch, order = list(plan.all_windows()), boxes(COUNTS_OF_EPOCH), images_of_run(epochs=2)
+    windows, order = list(plan.all_windows()), images_of_run(epochs=2)
+    epoch = batches_of_task(task, COUNTS_OF_EPOCH, CLASSES_OF_EPOCH)
     assert [window.size for window in windows] == sizes
-    detector.network.double()
+    subject.network.double()
 
     gradients = accumulated(
-        detector,
+        subject,
         (
             [
                 pick(epoch, order[part.start : part.start + part.size], is_last=part.is_last)
@@ -270,4 +288,87 @@ def test_every_window_of_a_run_is_a_full_batch_whatever_becomes_of_the_tail(dete
 
     for window, gradient in zip(windows, gradients, strict=True):
         whole = pick(epoch, order[window.start : window.stop], is_last=True)
-        assert relative_error(gradient, plain(detector, whole)) <= EXACT, window
+        assert relative_error(gradient, plain(subject, whole)) <= EXACT, window
+
+
+# The parts of a task as a run puts them together: reader, transforms, collation, network, criterion.
+
+OF_CLASSIFICATION = {
+    "class weights": {"class_weights": CLASS_WEIGHTS},
+    "balanced class weights": {"class_weights": "balanced"},
+    "weights and label smoothing": {"class_weights": CLASS_WEIGHTS, "label_smoothing": 0.1},
+    "mix-up": {"class_weights": CLASS_WEIGHTS, "mixup": 1.0},
+    "cut-mix and label smoothing": {"class_weights": CLASS_WEIGHTS, "cutmix": 1.0, "label_smoothing": 0.2},
+    "mix-up and cut-mix of some": {"class_weights": "balanced", "mixup": 0.4, "cutmix": 0.3},
+    "focal": {"class_weights": CLASS_WEIGHTS, "loss": "focal", "focal_gamma": 1.5},
+    "several labels": {"multi_label": True, "class_weights": CLASS_WEIGHTS},
+    "several labels, mix-up and label smoothing": {"multi_label": True, "mixup": 1.0, "label_smoothing": 0.1},
+    "several labels, focal": {"multi_label": True, "loss": "focal"},
+}
+
+
+def labels_csv(folder: Path, *, several: bool) -> Path:
+    """Small pictures, few of them of the first and second class; of several classes or none if asked for."""
+    rng = np.random.default_rng(0)
+    sets = ["c", "b", "b", "c", "a", *("c",) * 11]
+    if several:
+        sets = ["c", "a|b|c", "", "b", "", "", "", "", "a", "c|b", "c", "c", "a", "a|c", "", "c"]
+    rows = []
+    for number, names in enumerate(sets):
+        Image.fromarray(rng.integers(0, 256, (36, 44, 3), dtype=np.uint8)).save(folder / f"{number}.png")
+        rows.append(f"{number}.png,{names}")
+    (folder / "labels.csv").write_text("\n".join(["path,label", *rows]) + "\n", encoding="utf-8")
+    return folder / "labels.csv"
+
+
+def shares_in(batch: Batch) -> Tensor:
+    """(B, 3) float64, by a loop."""
+    shares = torch.zeros(len(batch), 3, dtype=torch.float64)
+    for image, (classes, of_image) in enumerate(zip(batch.targets["classes"], batch.targets["shares"], strict=True)):
+        for label, share in zip(classes.tolist(), of_image.tolist(), strict=True):
+            if label >= 0:
+                shares[image, label] += share
+    return shares
+
+
+def plain_loss(logits: Tensor, batch: Batch, config: Config) -> Tensor:
+    """The mean loss of all images at once, by torch's and torchvision's own functions as far as they go."""
+    shares, smoothing = shares_in(batch), config.label_smoothing
+    weights = torch.tensor(config.class_weights or (1.0,) * 3, dtype=torch.float64)
+    if config.multi_label:
+        targets = shares.clamp(max=1) * (1 - smoothing) + smoothing / 2
+        if config.loss == "focal":
+            return sigmoid_focal_loss(logits, targets, alpha=-1, gamma=config.focal_gamma, reduction="mean")
+        return binary_cross_entropy_with_logits(logits, targets, weights)
+    if config.loss != "focal" and not (config.mixup or config.cutmix):
+        return cross_entropy(logits, shares.argmax(1), weights, label_smoothing=smoothing)
+    losses = -logits.log_softmax(1)
+    if config.loss == "focal":
+        losses = losses * (1 - logits.softmax(1)) ** config.focal_gamma
+    targets = (1 - smoothing) * shares + smoothing / 3
+    return (weights * targets * losses).sum() / (weights * shares).sum()
+
+
+@pytest.mark.parametrize("name", OF_CLASSIFICATION)
+def test_the_parts_of_classification_give_the_update_of_the_full_batch(tmp_path, small_classifier, name):
+    keys = OF_CLASSIFICATION[name]
+    data = labels_csv(tmp_path, several="multi_label" in keys)
+    fixed = {"data": str(data), "model": str(small_classifier), "imgsz": SIZE, "dropout": 0.5}
+    config = load_config("train", python={**fixed, **keys})
+    data_set = CLASSIFY.read(config, ("train",))
+    config = CLASSIFY.settle(config, data_set)
+    network = CLASSIFY.fresh_network(config, data_set.names).double().eval()
+    torch.nn.init.normal_(network.layers[-1].linear.weight, generator=torch.Generator().manual_seed(0))
+    samples = open_samples(config, CLASSIFY, data_set.splits["train"], stride=SIZE)
+    batch = CLASSIFY.collate([samples[samples.sampler.key(place)] for place in range(NUM_IMAGES)])
+    assert bool((batch.targets["shares"] % 1).any()) == any(key in keys for key in ("mixup", "cutmix"))
+
+    subject = Subject(
+        network,
+        CLASSIFY.criterion(network, config),
+        lambda outputs, batch: plain_loss(outputs, batch, config),
+        gain=CLASSIFY.gain(plan_run(num_images=NUM_IMAGES, batch=4, nbs=16, epochs=1)),
+    )
+    assert_no_cut_matters(subject, batch, cuts=CUTS, most=EXACT)
+    # A tail that no micro-batch divides.
+    assert_no_cut_matters(subject, pick(batch, range(11), is_last=True), cuts=(4,), most=EXACT)

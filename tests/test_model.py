@@ -8,6 +8,7 @@ import re
 import pytest
 
 from visiontrain import ConfigError, Model
+from visiontrain.errors import CheckpointError
 
 
 def test_training_leaves_the_model_with_the_best_weights(tiny_yolo, tmp_path, monkeypatch):
@@ -40,6 +41,21 @@ def test_info_counts_the_network():
     assert gflops <= 6.6
 
 
-def test_export_is_refused_in_one_line():
-    with pytest.raises(ConfigError, match="export: is not part of this version"):
-        Model("det-n").export(format="onnx")
+def test_only_weights_can_be_exported_and_saved(tmp_path):
+    with pytest.raises(ConfigError, match="name trained weights"):
+        Model("det-n").export(format="torchscript")
+    with pytest.raises(ConfigError, match="model = 'det-n': has no weights to save"):
+        Model("det-n").save(tmp_path / "saved.pt")
+    assert not list(tmp_path.iterdir())
+
+
+def test_saved_weights_are_loaded_again(tmp_path, write_weights, two_level_detector):
+    weights = write_weights(two_level_detector)
+    saved = Model(weights).save(tmp_path / "new" / "saved.pt")
+    assert saved.read_bytes() == weights.read_bytes()
+    model = Model()
+    assert model.load(saved) is model
+    assert model.model == str(saved)
+    saved.write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="is not a checkpoint"):
+        Model().load(saved)

@@ -103,11 +103,20 @@ def test_every_epoch_is_closed_by_exactly_the_window_that_holds_its_last_image(r
     plan = plan_run(**run)
     closed = 0
     for window in windows_of(plan):
-        last = plan.last_epoch_closed_by(window)
         ends = [e for e in range(plan.epochs) if window.start < (e + 1) * plan.num_images <= window.stop]
-        assert last == (ends[-1] if ends else None)
         closed += len(ends)
+        assert plan.epochs_within(window.stop) == closed
     assert closed == plan.epochs
+
+
+@many
+@given(runs)
+def test_every_window_is_found_by_the_image_it_begins_with_and_no_other_image_finds_one(run):
+    plan = plan_run(**run)
+    starts = {window.start: window.index for window in windows_of(plan)}
+    assert {image: plan.window_at(image) for image in range(plan.total_images)} == {
+        image: starts.get(image) for image in range(plan.total_images)
+    }
 
 
 @given(runs, st.data())
@@ -208,14 +217,14 @@ def test_weight_decay_follows_the_images_of_a_full_window(batch, factor):
 def test_with_carry_a_window_may_close_several_epochs():
     plan = plan_run(num_images=3, batch=2, nbs=8, epochs=5, tail="carry")
     assert plan.window_sizes == ((8,), (), (7,), (), ())
-    assert [plan.last_epoch_closed_by(window) for window in windows_of(plan)] == [1, 4]
+    assert [plan.epochs_within(window.stop) for window in windows_of(plan)] == [2, 5]
     assert plan.first_window == (0, 1, 1, 2, 2, 2)
     assert plan.first_image == (0, 8, 8, 15, 15, 15)
 
 
 def test_a_window_that_ends_with_its_epoch_closes_it_and_no_other():
     plan = plan_run(num_images=4, batch=2, nbs=4, epochs=2)
-    assert [plan.last_epoch_closed_by(window) for window in windows_of(plan)] == [0, 1]
+    assert [plan.epochs_within(window.stop) for window in windows_of(plan)] == [1, 2]
 
 
 @given(runs)

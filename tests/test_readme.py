@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from visiontrain.config.load import load_config
-from visiontrain.config.schema import MODES
+from visiontrain.config.schema import MODES, SETTINGS
 
 MODE_TABLE_EXTRAS = {"version", "help"}
 
@@ -22,13 +22,16 @@ def code_lines(text: str, language: str) -> list[str]:
     return [line for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
 
 
-def test_every_command_of_the_readme_is_valid(readme):
-    inline = re.findall(r"`(visiontrain \w+ [^`]*=[^`]*)`", readme)
-    commands = [shlex.split(line, comments=True) for line in [*code_lines(readme, "sh"), *inline]]
+@pytest.mark.parametrize("document", ["README.md", "docs/classification.md"])
+def test_every_command_of_a_document_is_valid(repository, document):
+    text = (repository / document).read_text(encoding="utf-8")
+    inline = re.findall(r"`(visiontrain \w+ [^`]*=[^`]*)`", text)
+    commands = [shlex.split(line, comments=True) for line in [*code_lines(text, "sh"), *inline]]
     checked = [words for words in commands if words[:1] == ["visiontrain"] and len(words) > 1]
     assert len(checked) >= 6
-    for _, mode, *keys in checked:
-        load_config(mode, command_line=keys)
+    for _, *words in checked:
+        task = [f"task={words.pop(0)}"] if words[0] in SETTINGS["task"].rules.choices else []
+        load_config(words[0], command_line=[*task, *words[1:]])
 
 
 def python_blocks(text: str) -> list[str]:
@@ -44,12 +47,23 @@ def test_the_loop_of_ones_own_runs_as_it_is_printed(readme, capsys):
 
 @pytest.mark.slow
 def test_the_model_from_python_runs_as_it_is_printed(readme, tmp_path, tiny_yolo, monkeypatch, small_network):
-    block = next(block for block in python_blocks(readme) if "Model(" in block)
+    block = next(block for block in python_blocks(readme) if 'Model("det-n")' in block)
     data = tiny_yolo(8)
     (data.parent / "my.yaml").write_bytes(data.read_bytes())
     monkeypatch.chdir(data.parent)
     quick = block.replace('"det-n"', repr(str(small_network))).replace("epochs=50", "epochs=1, imgsz=64, quiet=True")
     assert quick.count("imgsz=64") == 1
+    exec(quick, {"__name__": "__main__"})
+
+
+@pytest.mark.slow
+def test_the_classifier_from_python_runs_as_it_is_printed(repository, tmp_path, tiny_folders, monkeypatch):
+    text = (repository / "docs" / "classification.md").read_text(encoding="utf-8")
+    (block,) = python_blocks(text)
+    tiny_folders(classes=("0", "1"), root=tmp_path / "signs")
+    monkeypatch.chdir(tmp_path)
+    quick = block.replace("epochs=30", "epochs=1, quiet=True").replace("*.JPG", "*.png").replace("resnet18", "cls-n")
+    assert quick.count("epochs=1") == 1
     exec(quick, {"__name__": "__main__"})
 
 

@@ -11,25 +11,30 @@ import importlib
 import io
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from visiontrain.config.document import mode_help, overview
 from visiontrain.config.load import load_config, wants_json
 from visiontrain.config.schema import MODES, MODES_TO_COME, SETTINGS, Config
-from visiontrain.errors import ConfigError, UserError
+from visiontrain.errors import ConfigError, Stopped, UserError
 
-DONE, WRONG_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
+DONE, WRONG_INPUT, PIPE_CLOSED = 0, 2, 141
+SIGNALED = 128
+"""To which the number of the signal is added, as shells do: 130 and 143."""
 
 # Each is `f(config) -> exit code or None` and prints its own output.
 COMMANDS: Mapping[str, str] = {
     "train": "visiontrain.run.train:train",
     "val": "visiontrain.run.val:val",
     "predict": "visiontrain.run.predict:predict",
+    "export": "visiontrain.run.export:export",
     "plan": "visiontrain.run.plan:plan",
     "show": "visiontrain.run.show:show",
     "verify": "visiontrain.run.verify:verify",
     "check": "visiontrain.run.check:check",
+    "convert": "visiontrain.run.convert:convert",
     "env": "visiontrain.run.env:env",
 }
 _TASKS = (*SETTINGS["task"].rules.choices, *SETTINGS["task"].rules.later)
@@ -75,9 +80,11 @@ def _run(name: str, config: Config) -> int:
     except UserError as error:
         _report(name, error, as_json=config.json)
         return WRONG_INPUT
+    except Stopped as stop:
+        return SIGNALED + stop.signum
     except KeyboardInterrupt:
         print(f"{name}: stopped", file=sys.stderr)
-        return INTERRUPTED
+        return SIGNALED + signal.SIGINT
     return DONE if code is None else code
 
 

@@ -107,7 +107,7 @@ def _suppress(boxes: Tensor, scores: Tensor, labels: Tensor, iou: float, agnosti
     return keep.sort().values
 
 
-def decode_classes(logits: Tensor, *, multi_label: bool) -> list[dict[str, Tensor]]:
+def class_probabilities(logits: Tensor, *, multi_label: bool) -> Tensor:
     """The probabilities of the classes of each image.
 
     Args:
@@ -116,8 +116,7 @@ def decode_classes(logits: Tensor, *, multi_label: bool) -> list[dict[str, Tenso
             they add up to 1.
 
     Returns:
-        For each image `probs` (C,) float32.
+        (B, C) float32.
     """
-    logits = logits.detach().float()
-    probs = logits.sigmoid() if multi_label else logits.softmax(dim=1)
-    return [{"probs": row} for row in probs]
+    logits = logits.float()
+    return logits.sigmoid() if multi_label else logits.softmax(dim=1)

@@ -32,3 +32,11 @@ class DataError(UserError):
 
 class CheckpointError(UserError):
     """A weights file is missing, damaged, unsafe or does not fit."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended the run."""
+
+    def __init__(self, signum: int) -> None:
+        self.signum = signum
+        super().__init__(signum)

@@ -86,7 +86,7 @@ class Finding:
     text: str = ""
     """What stands there, where it helps."""
     image: str | None = None
-    """The image that it is about, where `file` is a label file."""
+    """The image that it is about, where `file` is a label file; the other one, where `file` is one of two images."""
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"

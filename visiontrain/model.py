@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, overload
 
 from visiontrain.config.load import load_config
+from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.errors import ConfigError
 from visiontrain.predict.results import Results
+from visiontrain.run.export import ExportError, export_run
 from visiontrain.run.info import describe_model
 from visiontrain.run.predict import predict_results
+from visiontrain.run.prepare import is_weights_file
 from visiontrain.run.train import TrainResult, train_run
 from visiontrain.run.val import val_run
 from visiontrain.run.verify import verify_run
@@ -36,7 +40,7 @@ class Model:
         self.model = None if model is None else str(model)
 
     def train(self, **settings: Any) -> TrainResult:
-        """Train; afterwards this model is the run's best weights.
+        """Train a network, or weights such as `best.pt` for other data; this model is then the run's best weights.
 
         Raises:
             UserError: If the input is wrong.
@@ -82,13 +86,48 @@ class Model:
         results = predict_results(load_config("predict", python=self._with_model(settings)), source)
         return results if stream else list(results)
 
-    def export(self, **settings: Any) -> None:
-        """Not part of this version; the refusal is that of the command line.
+    def export(self, **settings: Any) -> Path:
+        """Write the weights in another format, and compare what the file gives with what the network gives.
+
+        Prints what the command prints.
+
+        Returns:
+            The file.
 
         Raises:
-            ConfigError: Always.
+            ExportError: If the two differ; no file was written then.
+            UserError: If the input is wrong.
         """
-        raise ConfigError("export: is not part of this version; a Model can train, val, predict and info")
+        exported = export_run(load_config("export", python=self._with_model(settings)))
+        if not exported.is_passed:
+            off = ", ".join(
+                f"{each.output} by {each.relative:.1e}" for each in exported.differences if not each.is_passed
+            )
+            raise ExportError(f"{exported.path}: does not give what the network gives ({off}); it was not written")
+        return exported.path
+
+    def save(self, path: str | Path) -> Path:
+        """Copy the weights to `path`, whose folder is made; returns it.
+
+        Raises:
+            ConfigError: If this is a network without weights.
+        """
+        if not is_weights_file(self.model):
+            raise ConfigError(f"model = {self.model!r}: has no weights to save; train it first")
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(str(self.model), target)
+        return target
+
+    def load(self, weights: str | Path) -> Model:
+        """Make this model the weights in a file, which is read through; returns the model.
+
+        Raises:
+            CheckpointError: If the file cannot be used.
+        """
+        load_checkpoint(Path(weights))
+        self.model = str(weights)
+        return self
 
     def info(self, imgsz: int | None = None) -> str:
         """Layers, parameters and GFLOPs, in one line; printed and returned."""

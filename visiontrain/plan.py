@@ -9,6 +9,7 @@ Letters: n images in an epoch, x a position in images since the start of the run
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -131,10 +132,17 @@ class Plan:
             if self.first_window[epoch + 1] > first:
                 yield from (window for window in self.windows(epoch) if window.index >= first)
 
-    def last_epoch_closed_by(self, window: Window) -> int | None:
-        """The last epoch whose last image is in `window`, or None. With `tail=carry` a window may close several."""
-        closed = window.stop // self.num_images
-        return closed - 1 if closed > window.start // self.num_images else None
+    def window_at(self, image: int) -> int | None:
+        """The index of the window that begins at an image, counted over the whole run; None where none does."""
+        if image in self.first_image:
+            # Of epochs that open no window of their own (tail=carry) the last one's index is the same.
+            return self.first_window[self.first_image.index(image)]
+        epoch = bisect_right(self.first_image, image) - 1
+        return next((window.index for window in self.windows(epoch) if window.start == image), None)
+
+    def epochs_within(self, images: int) -> int:
+        """Epochs whose last image is among the first `images` of the run."""
+        return images // self.num_images
 
 
 def accumulate_of(batch: int, nbs: int) -> int:

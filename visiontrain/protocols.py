@@ -120,6 +120,10 @@ class Task:
     settle: Callable[[Config, DataSet], Config]
     """The settings with what the training data decide of them."""
     criterion: Callable[[Network, Config], Criterion]
+    finish: Callable[[Network, Any], Mapping[str, Tensor]]
+    """Raw outputs of the network → what leaves it for other programs, by name; what is finished already stays as it is.
+    Detection: `boxes` (B, A, 4) xyxy pixels and `scores` (B, A, C); classification: `probs` (B, C). Decoders begin with
+    it, so that an exported network can stand in for the network."""
     scoring_decoder: Callable[[Network, Config], Decoder]
     """Keeps all that metrics rank."""
     decoder: Callable[[Network, Config], Decoder]

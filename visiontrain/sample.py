@@ -5,6 +5,7 @@ Letters: B images of a batch, N boxes of an image, H × W pixels of the network'
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import accumulate
@@ -70,6 +71,13 @@ class Records(Sequence[Record]):
         height, width = self._sizes[index].tolist()
         path = Path(self._paths.item(index))  # a plain str: of numpy's own a path takes twice the time
         return Record(path, height, width, self.boxes[start:stop], self.classes[start:stop])
+
+    def digest(self) -> str:
+        """SHA-256 of file names, sizes and labels; where the files lie does not matter."""
+        digest = hashlib.sha256("\0".join(Path(path).name for path in self._paths).encode())
+        for array in (self._sizes, self._ends, self.boxes, self.classes):
+            digest.update(array.tobytes())
+        return digest.hexdigest()
 
     def __iter__(self) -> Iterator[Record]:
         return (self[index] for index in range(len(self)))

@@ -101,7 +101,11 @@ def test_a_planned_key_is_refused_when_typed(key):
 def test_every_key_that_has_an_effect_is_taken_by_its_modes(mode):
     for key, setting in settings_of(mode).items():
         if setting.rules.available and key != "cfg":
-            default = setting.default if setting.default is not None else 1
+            default = (
+                setting.default
+                if setting.default is not None
+                else (1 if setting.rules.least is None else setting.rules.least)
+            )
             assert load_config(mode, python={key: default}).is_typed(key)
 
 

@@ -15,8 +15,8 @@ fliplr mosaic mixup copy_paste auto_augment erasing cutmix dropout label_smoothi
 classes agnostic_nms augment save save_txt save_crop save_conf show_labels line_width vid_stride format opset
 dynamic simplify nms tail norm bn_momentum precise_bn lr_scaling clip ema json processes checkpoint_activations
 noise_scale sampling val_fraction data_format save_minutes max_skips logger run save_json weights lr_backbone
-unfreeze_epoch task epoch index mosaic9 crop gray blur clahe jpeg flip_swap max_pixels loss multi_label class_weights
-focal_gamma
+layer_decay map_names mapping unfreeze_epoch task epoch index mosaic9 crop gray blur clahe jpeg flip_swap max_pixels
+loss multi_label class_weights focal_gamma
 """
 
 
@@ -36,7 +36,7 @@ def test_a_key_that_has_an_effect_belongs_to_a_mode_of_this_version():
 
 def test_plan_takes_exactly_the_settings_of_train_that_shape_a_run():
     only_train = set(settings_of("train")) - set(settings_of("plan"))
-    assert only_train == {"resume", "project", "name", "exist_ok", "save_dir", "weights", "logger"}
+    assert only_train == {"resume", "project", "name", "exist_ok", "save_dir", "logger"}
 
 
 def test_the_customary_defaults_hold():

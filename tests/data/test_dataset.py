@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
+from visiontrain.data import dataset as dataset_module
 from visiontrain.data.cache import open_image_cache
 from visiontrain.data.dataset import EvalDataset, ImageStore, TrainDataset, UnreadableImage
 from visiontrain.data.formats import read_data_set
@@ -47,6 +48,17 @@ def test_a_data_set_survives_pickling_without_its_images(records):
     data = pickle.dumps(dataset)
     assert len(data) < 10_000
     np.testing.assert_array_equal(pickle.loads(data)[SampleKey(0, 0, 0)].image, first.image)
+
+
+def test_a_worker_keeps_few_records_and_hands_out_the_right_ones(records, monkeypatch):
+    monkeypatch.setattr(dataset_module, "RECENT_RECORDS", 2)
+    dataset = train_set(records)
+    for index in (0, 1, 1, 2, 5, 0, 3, 1):
+        record = dataset.record(index)
+        assert record.path == records[index].path
+        np.testing.assert_array_equal(record.boxes, records[index].boxes)
+        assert len(dataset._recent) <= 2
+    assert dataset.record(1) is record
 
 
 def test_an_image_that_became_unreadable_is_marked_and_spares_its_neighbors(records):

@@ -73,7 +73,9 @@ class Loaded:
 class Run:
     """A toy run; `scores` are what validation gives, one after the other."""
 
-    def __init__(self, *, scores=None, patience=0, val_interval=1, poisoned=(), unreadable=(), ema=False, **plan):
+    def __init__(
+        self, *, scores=None, patience=0, val_interval=1, poisoned=(), unreadable=(), ema=False, max_skips=0, **plan
+    ):
         self.plan = plan_run(**{"num_images": 10, "batch": 2, "nbs": 4, "epochs": 3} | plan)
         self.network = Net().double()
         self.optimizer = SGD([{"name": "weights", "params": list(self.network.parameters())}], lr=0.1)
@@ -101,6 +103,8 @@ class Run:
                 (window.planned, report, replace(state), rates)
             ),
             on_epoch=self.ends.append,
+            is_to_end=lambda state: False,
+            max_skips=max_skips,
             clock=count(0.0, 0.25).__next__,
         )
 

@@ -10,6 +10,7 @@ from visiontrain.engine.optimizer import (
     AUTO_MANY_UPDATES,
     OPTIMIZERS,
     OptimizerChoice,
+    Part,
     build_optimizer,
     choose_optimizer,
     parameter_groups,
@@ -108,3 +109,21 @@ def test_auto_goes_by_the_number_of_updates_and_says_so():
 def test_an_unknown_optimizer_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="'Foo' is none of SGD, AdamW, Muon"):
         build_optimizer(Shared(), OptimizerChoice("Foo", 0.1, 0.9), weight_decay=0.0)
+
+
+def test_parts_with_rates_of_their_own_have_groups_named_after_them():
+    network = Shared()
+    parts = {"conv.weight": Part("trunk", 0.1), "norm.weight": Part("trunk", 0.1), "norm.bias": Part("trunk", 0.1)}
+    groups = parameter_groups(network, weight_decay=0.1, parts=parts)
+    keys = ("lr_scale", "weight_decay", "is_orthogonal")
+    assert {group["name"]: tuple(group[key] for key in keys) for group in groups} == {
+        "trunk/weights": (0.1, 0.1, True),
+        "trunk/norms": (0.1, 0.0, False),
+        "trunk/biases": (0.1, 0.0, False),
+        "weights": (1.0, 0.1, True),
+        "depthwise": (1.0, 0.1, False),
+        "norms": (1.0, 0.0, False),
+        "biases": (1.0, 0.0, False),
+    }
+    grouped = [param for group in groups for param in group["params"]]
+    assert len(grouped) == len(set(grouped)) == sum(param.requires_grad for param in network.parameters())

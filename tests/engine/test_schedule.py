@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.optim import SGD, AdamW
 
-from visiontrain.engine.optimizer import parameter_groups
+from visiontrain.engine.optimizer import Part, parameter_groups
 from visiontrain.engine.schedule import Schedule, lr_factor
 from visiontrain.plan import TAILS, plan_run
 
@@ -128,3 +128,19 @@ def test_a_rate_set_by_the_schedule_is_the_one_the_optimizer_uses():
     param.grad = torch.ones(())
     optimizer.step()
     assert param.item() == pytest.approx(-rates.lr)
+
+
+def test_a_part_gets_its_fraction_of_the_rates_and_the_reported_ones_stay_whole():
+    parts = {name: Part("trunk", 0.5) for name, _ in network().named_parameters() if not name.startswith("3.")}
+    optimizer = SGD(parameter_groups(network(), weight_decay=0.1, parts=parts), lr=1.0, momentum=0.5)
+    plan = plan_run(num_images=100, batch=10, nbs=10, epochs=10, warmup_epochs=2)
+    schedule = schedule_of(plan, warmup_bias_lr=0.1)
+    rates = schedule.apply(optimizer, next(plan.windows(0)))
+    assert rates == schedule.at(10)
+    assert {group["name"]: group["lr"] for group in optimizer.param_groups} == {
+        "trunk/weights": rates.lr * 0.5,
+        "trunk/norms": rates.lr * 0.5,
+        "trunk/biases": rates.bias_lr * 0.5,
+        "weights": rates.lr,
+        "biases": rates.bias_lr,
+    }

@@ -97,3 +97,11 @@ def test_estimating_leaves_the_network_as_it_was():
 class FromBytes(nn.Module):
     def forward(self, images):
         return images.float()
+
+
+def test_estimating_draws_nothing_from_the_random_state():
+    """Else a run that goes on would drop out other features than one that was never stopped."""
+    network = nn.Sequential(FromBytes(), nn.Conv2d(3, 4, 3), nn.Dropout(0.5))
+    before = torch.get_rng_state()
+    assert kept_bytes(network, 32) > 0
+    assert torch.equal(torch.get_rng_state(), before)

@@ -268,3 +268,20 @@ def test_running_statistics_are_those_that_training_moves(kind, expected):
         network.train()(images())
     moved = any(not torch.equal(a, b) for a, b in zip(network.buffers(), before, strict=True))
     assert has_running_statistics(network) is moved is expected
+
+
+def test_some_layers_alone_can_be_set_and_the_network_is_not_noted_as_another():
+    network = build_network({"layers": [[-1, 1, "Conv", [8, 3, 4]], [-1, 1, "Classify", [16]]]}, ["a", "b"])
+    before = dict(network.description)
+    set_norm_(network, "frozen", only=["layers.0.norm"])
+    kinds = {path: type(layer) for path, layer in network.named_modules() if path.endswith("norm")}
+    assert kinds == {"layers.0.norm": FrozenBatchNorm, "layers.1.hidden.norm": nn.BatchNorm2d}
+    assert network.description == before
+
+
+def test_frozen_statistics_are_not_reset_by_who_estimates_them_anew():
+    layer = FrozenBatchNorm(4)
+    layer.running_mean.fill_(3.0)
+    layer.reset_running_stats()
+    assert (layer.running_mean == 3).all()
+    assert (layer.running_var == 1).all()

@@ -195,10 +195,11 @@ def test_keys_that_have_no_effect_on_it_are_refused():
         load_config("check", python={"val_fraction": 0.1})
 
 
-def test_the_bundled_sample_is_clean(capsys):
-    assert main(["check", "quiet=True"]) == 0
+@pytest.mark.parametrize("task", ["detect", "classify"])
+def test_the_bundled_sample_is_clean(capsys, task):
+    assert main([task, "check", "quiet=True", "workers=0"]) == 0
     assert "PASSED: nothing found" in capsys.readouterr().out
-    assert [path.name for path in Path("runs/detect/check").iterdir()] == ["check.html"]
+    assert [path.name for path in Path(f"runs/{task}/check").iterdir()] == ["check.html"]
 
 
 def test_the_document_of_codes_has_them_all(repository):
@@ -213,6 +214,31 @@ def test_an_empty_split_is_no_fault(tmp_path):
     (tmp_path / "train").mkdir()
     with pytest.raises(DataError):
         checked(data=str(tmp_path))
+
+
+@pytest.fixture
+def class_folders(tmp_path):
+    """Three pictures of each of two classes to train and one of one class to validate."""
+    rng = np.random.default_rng(0)
+    for split, name, count in (("train", "a", 3), ("train", "b", 3), ("val", "a", 1)):
+        folder = tmp_path / "classes" / split / name
+        folder.mkdir(parents=True)
+        for index in range(count):
+            Image.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(folder / f"{index}.png")
+    return tmp_path / "classes"
+
+
+def test_images_of_classes_are_checked_as_well(class_folders):
+    (class_folders / "train" / "a" / "1.png").write_bytes(b"cut")
+    shutil.copy(class_folders / "train" / "b" / "0.png", class_folders / "val" / "a" / "1.png")
+    result = checked(data=str(class_folders), imgsz=32)
+    assert found(result).keys() == {("image-unreadable", "train"), ("image-in-splits", "val"), ("class-missing", "val")}
+    assert result.findings.count("class-missing") == 1
+    assert result.save_dir.parent.name == "classify"
+    train = result.document["splits"]["train"]
+    assert train["boxes"] is None
+    assert train["classes"] == {"a": {"images": 2, "labels": 2}, "b": {"images": 3, "labels": 3}}
+    assert "0.png: b" in (result.save_dir / "check.html").read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import yaml
 
 from visiontrain.config.load import load_config
 from visiontrain.engine.checkpoint import load_checkpoint, save_checkpoint
-from visiontrain.errors import ConfigError, DataError
+from visiontrain.errors import CheckpointError, ConfigError, DataError
 from visiontrain.plan import plan_run
 from visiontrain.run.train import train_run
 from visiontrain.run.val import val_run
@@ -144,7 +144,7 @@ def test_the_last_checkpoint_is_written_after_the_best(run_training, monkeypatch
     written = []
     monkeypatch.setattr(
         "visiontrain.run.record.save_checkpoint",
-        lambda path, values: (written.append(path.name), save_checkpoint(path, values)),
+        lambda path, values, **keys: (written.append(path.name), save_checkpoint(path, values, **keys)),
     )
     run_training(epochs=1, save_period=1)
     assert written == ["best.pt", "epoch1.pt", "last.pt"]
@@ -197,7 +197,7 @@ def test_images_that_are_cut_short_stop_a_run_before_it_begins(run_training, tin
 
 
 def test_a_single_value_for_batch_norm_is_refused(run_training, tmp_path):
-    with pytest.raises(ConfigError, match="leaves BatchNorm one value a channel; raise imgsz to 64"):
+    with pytest.raises(ConfigError, match="leaves BatchNorm one value a channel; double imgsz"):
         run_training(batch=1, imgsz=32)
     assert not (tmp_path / "run").exists()
 
@@ -249,7 +249,7 @@ def test_validation_keeps_to_its_interval_and_the_last_epoch(run_training):
             "imgsz = 100 is not a multiple of the network's largest stride, 32; use 96 or 128",
         ),
         ({"model": "det-q"}, ConfigError, "there is no network of that name"),
-        ({"model": "weights.pt"}, ConfigError, "training from weights is not part of this version"),
+        ({"model": "weights.pt"}, CheckpointError, "weights.pt: cannot be read"),
         ({"data": "nowhere/data.yaml"}, DataError, "nowhere"),
         ({"resume": "nowhere"}, ConfigError, "does not exist; name a run folder"),
         ({"device": "7"}, ConfigError, "device = '7'"),

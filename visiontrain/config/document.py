@@ -115,7 +115,9 @@ def _by_group(settings: Iterable[Setting]) -> Iterator[tuple[str, list[Setting]]
 
 
 def _help_lines(setting: Setting) -> list[str]:
-    left = f"  {setting.key:<{_KEY_WIDTH}}{setting.takes():<31}{setting.default!s:<9}"
+    # With a blank of their own, so that what is too long for its column does not touch the next.
+    takes, default = f"{setting.takes()} ", f"{setting.default} "
+    left = f"  {setting.key:<{_KEY_WIDTH}}{takes:<31}{default:<9}"
     first, *more = textwrap.wrap(setting.explained(), _WIDTH - len(left))
     return [left + first, *(" " * len(left) + line for line in more)]
 

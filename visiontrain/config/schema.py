@@ -19,16 +19,16 @@ MODES: Mapping[str, str] = {
     "train": "train a model; without arguments the default detector on the bundled sample",
     "val": "score a model on a split",
     "predict": "run a model on images, folders and globs",
+    "export": "write a model for other programs, and compare what they give; exit code 3 if it differs",
     "plan": "print what train with the same arguments would do, and train nothing",
     "show": "draw one training sample",
     "verify": "prove on your data and model that accumulation equals the full batch",
     "check": "read a whole data set and report every fault; exit code 3 if there are errors",
+    "convert": "list the weights of another program and make them a checkpoint, without running its code",
     "env": "print versions and devices",
 }
 MODES_TO_COME: Mapping[str, str] = {
     "compare": "compare two models on a split",
-    "export": "write a model in another format",
-    "convert": "read weights of other programs",
     "report": "write a run's report page",
 }
 _TYPED = frozenset({"cfg file", "command line", "python"})
@@ -40,7 +40,7 @@ _PREDICT = ("predict",)
 _EXPORT = ("export",)
 _DATA = (*_TRAIN, *_VAL, "check", "show")
 _MODEL = (*_TRAIN, *_VAL, *_PREDICT, *_EXPORT)
-_RUNS = ("train", "show", "check", *_VAL, *_PREDICT)
+_RUNS = ("train", "show", "check", "convert", *_VAL, *_PREDICT)
 
 _what = partial(setting, group="What to work on")
 _batch = partial(setting, group="Batch and accumulation", modes=_TRAIN)
@@ -53,7 +53,7 @@ _detect = partial(setting, group="Detections", tasks=("detect",))
 _compose = partial(_augment, tasks=("detect",))
 _classify = partial(setting, group="Classification", modes=_TRAIN, tasks=("classify",))
 _predict = partial(setting, group="Prediction", modes=_PREDICT)
-_export = partial(setting, group="Export", modes=_EXPORT, available=False)
+_export = partial(setting, group="Export", modes=_EXPORT)
 _machine = partial(setting, group="Device, precision and repeatability")
 _output = partial(setting, group="Output")
 
@@ -65,27 +65,28 @@ class Config:
     task: str = _what(
         "detect",
         choices=("detect", "classify"),
-        modes=(*_MODEL, "check", "show"),
+        modes=(*_MODEL, "check", "show", "convert"),
         help="the task that the model is trained for; where it is not typed, that of the model or of the data",
     )
     model: str | None = _what(
         None,
         noun="a name or path",
         brief="name|path",
-        modes=_MODEL,
-        help="the network's name or its YAML to train (None: det-n); a weights file to verify, score or predict with",
+        modes=(*_MODEL, "convert"),
+        help="the network's name or its YAML to train (None: det-n); a weights file to go on from, verify, score, "
+        "predict with or export; an exported ONNX file to score or predict with",
     )
     data: str | None = _what(
         None,
         noun="a path",
-        modes=_DATA,
-        help="the data set: a YAML file, a COCO JSON or a folder; None: to train the bundled sample, to score what the "
-        "weights were trained on",
+        modes=(*_DATA, *_EXPORT, "convert"),
+        help="the data set: a YAML file, a COCO JSON or a folder; None: to train the bundled sample, to score or to "
+        "compare an export on what the weights were trained on",
     )
     data_format: str = _what(
         "auto",
         choices=("auto", "yolo", "coco", "voc", "folders", "csv"),
-        modes=_DATA,
+        modes=(*_DATA, *_EXPORT, "convert"),
         help="the format of the data set; auto recognizes it",
     )
     epoch: int = _what(1, least=1, most=_COUNT, modes=("show",), help="the epoch that the sample is of, from 1")
@@ -95,6 +96,13 @@ class Config:
         most=_COUNT,
         modes=("show",),
         help="the image that the sample is of, from 0 in the order of the data",
+    )
+    map_names: str | None = _what(
+        None,
+        noun="pairs of class names, name of the data:name of the weights",
+        brief="name:name,...",
+        modes=(*_VAL, "verify"),
+        help="the classes of the data that are called otherwise in the weights",
     )
     split: str = _what("val", choices=("train", "val", "test"), modes=_VAL, help="the split that is scored")
     fraction: float = _what(
@@ -115,11 +123,17 @@ class Config:
         False,
         noun="a path",
         modes=_TRAIN,
-        tasks=("classify",),
-        help="the weights to start from: a file, or True for those that torchvision offers for the network",
+        help="the weights to start from: a file, whose tensors are matched by name, or True for those that torchvision "
+        "offers for the network",
     )
     weights: str | None = _what(
-        None, noun="a path", modes=("train", "convert"), available=False, help="the weights file"
+        None, noun="a path", modes=("convert",), help="the file of weights to read: .pt, .pth, .pkl or .safetensors"
+    )
+    mapping: str | None = _what(
+        None,
+        noun="a path",
+        modes=("convert",),
+        help="the YAML file of `their name: our name`, for tensors that neither names nor order tell",
     )
     val_fraction: float = _what(
         0.0,
@@ -186,7 +200,11 @@ class Config:
         False, help="whether the gradient noise scale is measured, which tells whether nbs fits the data"
     )
     max_skips: int = _batch(
-        10, least=0, most=_COUNT, available=False, help="the windows in a row that may fail before training stops"
+        10,
+        least=0,
+        most=_COUNT,
+        help="the windows in a row that may be left out before training goes back to its last checkpoint with half the "
+        "learning rate, at most twice; 0: any number",
     )
 
     epochs: int = _length(
@@ -214,7 +232,7 @@ class Config:
         None, above=0, most=10_000, unit="hours", available=False, help="the time that training may take"
     )
     save_minutes: float = _length(
-        15.0, above=0, most=10_000, unit="minutes", available=False, help="the time between checkpoints inside an epoch"
+        15.0, above=0, most=10_000, unit="minutes", help="the time between checkpoints inside an epoch"
     )
 
     optimizer: str = _optimizer(
@@ -231,18 +249,21 @@ class Config:
     warmup_momentum: float = _optimizer(0.8, least=0, below=1, help="the momentum at the start of warmup")
     warmup_bias_lr: float = _optimizer(0.0, least=0, most=1, help="the learning rate of biases at the start of warmup")
     ema: bool = _optimizer(True, help="whether a running average of the weights is validated and saved")
-    freeze: int | tuple[int, ...] | None = _optimizer(
+    freeze: int | tuple[int, ...] | str | None = _optimizer(
         None,
         least=0,
         most=10_000,
-        available=False,
-        help="the layers that keep their weights: the first so many, or a list",
-    )
-    lr_backbone: float = _optimizer(
-        1.0, least=0, most=1, available=False, help="the backbone's learning rate, as a fraction of lr0"
+        noun="backbone, or names or regular expressions of parameters with commas between them",
+        brief="backbone|names",
+        help="what keeps its weights and statistics: the first so many layers, a list of them, the backbone, or "
+        "parameters by their names",
     )
     unfreeze_epoch: int | None = _optimizer(
-        None, least=1, most=_COUNT, available=False, help="the epoch in which frozen layers begin to learn"
+        None, least=2, most=_COUNT, help="the epoch, from 1, with whose start what is frozen begins to learn"
+    )
+    lr_backbone: float = _optimizer(1.0, least=0, most=1, help="the backbone's learning rate, as a fraction of lr0")
+    layer_decay: float = _optimizer(
+        1.0, above=0, most=1, help="the learning rate of a backbone layer, as a fraction of that of the layer above it"
     )
 
     box: float = _loss(7.5, help="the weight of the box overlap loss")
@@ -299,6 +320,7 @@ class Config:
         None,
         choices=("balanced",),
         least=0,
+        most=1000,
         help="the weight of each class in the loss, in the order of the names; balanced: the rarer the heavier",
     )
     focal_gamma: float = _classify(
@@ -325,7 +347,7 @@ class Config:
         least=1,
         most=32_768,
         unit="pixels",
-        modes=(*_MODEL, "show", "check"),
+        modes=(*_MODEL, "show", "check", "convert"),
         help="the size of the images that the model sees; None: that of the weights, else 640 to detect and 224 to "
         "classify",
     )
@@ -350,7 +372,7 @@ class Config:
         least=1,
         most=10**12,
         unit="pixels",
-        modes=(*_DATA, *_PREDICT),
+        modes=(*_DATA, *_PREDICT, *_EXPORT),
         help="the most pixels of an image file; a larger one is left out unread",
     )
 
@@ -358,19 +380,17 @@ class Config:
         None,
         least=0,
         most=1,
-        modes=(*_TRAIN, *_VAL, *_PREDICT),
-        help="the lowest score of a detection; None: 0.001 to score, 0.25 to predict",
+        modes=_MODEL,
+        help="the lowest score of a detection; None: 0.001 to score, 0.25 to predict and export",
     )
     iou: float = _detect(
         0.7,
         least=0,
         most=1,
-        modes=(*_TRAIN, *_VAL, *_PREDICT),
+        modes=_MODEL,
         help="the overlap above which the lower of two boxes of a class is dropped",
     )
-    max_det: int = _detect(
-        300, least=1, most=100_000, modes=(*_TRAIN, *_VAL, *_PREDICT), help="the most detections of an image"
-    )
+    max_det: int = _detect(300, least=1, most=100_000, modes=_MODEL, help="the most detections of an image")
     agnostic_nms: bool = _detect(
         False, modes=_PREDICT, help="whether boxes are dropped for overlap with those of other classes too"
     )
@@ -398,18 +418,30 @@ class Config:
     save_crop: bool = _predict(False, available=False, help="whether detections are cut out and written")
     vid_stride: int = _predict(1, least=1, most=_COUNT, unit="frames", available=False, help="the step through a video")
 
-    format: str = _export("onnx", choices=("onnx", "torchscript"), help="the format to write")
-    opset: int | None = _export(None, least=7, most=100, help="the ONNX operator set")
-    dynamic: bool = _export(False, help="whether batch and image size stay open")
-    simplify: bool = _export(True, help="whether the graph is simplified")
-    nms: bool = _export(False, help="whether suppression of overlapping boxes is part of the graph")
+    format: str = _export(
+        "onnx",
+        choices=("onnx", "torchscript", "exported_program", "safetensors"),
+        help="the format to write; exported_program is that of torch.export, safetensors holds weights only",
+    )
+    opset: int = _export(18, least=18, most=23, help="the ONNX operator set; a program reads those up to its own")
+    dynamic: bool | None = _export(
+        None,
+        help="whether the image size stays open, as the number of images always does; None: for detectors, which are "
+        "given images of any shape",
+    )
+    simplify: bool = _export(True, help="whether the ONNX graph is simplified")
+    nms: bool = _export(
+        False,
+        tasks=("detect",),
+        help="whether suppression of overlapping boxes is part of the ONNX graph, as conf, iou and max_det say",
+    )
 
     device: str = _machine(
         "auto",
         pattern=r"auto|cpu|mps|cuda(:\d{1,3})?|\d{1,3}",
         noun="auto, cpu, mps, cuda or the number of a GPU",
         brief="auto|cpu|mps|cuda|GPU number",
-        modes=_MODEL,
+        modes=(*_TRAIN, *_VAL, *_PREDICT),
         help="the one device to run on (several are not available yet)",
     )
     amp: bool | str = _machine(
@@ -448,7 +480,7 @@ class Config:
     quiet: bool = _output(False, modes=(*_MODEL, "check"), help="whether only results and warnings are printed")
     json: bool = _output(
         False,
-        modes=("plan", "verify", "check", *_VAL, "env"),
+        modes=("plan", "verify", "check", *_VAL, *_EXPORT, "env", "convert"),
         help="whether the result is one JSON document on standard output",
     )
     save_json: bool = _output(
@@ -461,7 +493,7 @@ class Config:
     cfg: str | None = _output(
         None,
         noun="a path",
-        modes=(*_MODEL, "show", "check"),
+        modes=(*_MODEL, "show", "check", "convert"),
         help="the YAML file of more keys; typed ones win, and those of other modes are checked but not used",
     )
 

@@ -21,7 +21,7 @@ from visiontrain.data.cache_files import cache_folder, digest_of, made_whole, se
 from visiontrain.findings import Findings
 from visiontrain.sample import Record
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Part of every key; raise it when readers make something else of the same files."""
 
 Arrays = Mapping[str, NDArray[Any]]

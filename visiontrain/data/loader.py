@@ -163,7 +163,8 @@ def _start_worker(_: int) -> None:
     """Runs first in each worker process: one thread, as there are several workers; signals are the parent's matter."""
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
     # When a run ends early, a thread of the worker is still handing a batch over. An interpreter that ends in order
     # (CPython before 3.14) unwinds that thread inside C++, which aborts the process, and torch takes that for a fault
     # of the worker. Forked workers end without these last steps, too.

@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import pickle
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -30,11 +31,20 @@ STEP = "step"  # of an optimizer's state: a count, on the CPU, whatever the para
 REQUIRED = ("task", "model", "ema", "args", "names", "network")
 
 
-def save_checkpoint(path: Path, values: Mapping[str, Any]) -> None:
+class SaveError(OSError):
+    """A checkpoint could not be written; what was there before is as it was."""
+
+
+def save_checkpoint(path: Path, values: Mapping[str, Any], *, previous: Path | None = None) -> None:
     """Write `values` (tensors and plain Python values) to `path`: a temporary file, synced, then renamed over it.
 
+    Args:
+        path: The file; its folder is made if it is gone.
+        values: What to write.
+        previous: Where the file that is replaced is kept, in the same folder. At any moment one of them is whole.
+
     Raises:
-        OSError: If the disk is full or the folder cannot be written; `path` is then as it was.
+        SaveError: If the disk is full or the folder cannot be written; `path` and `previous` are then whole.
     """
     _check_plain("values", dict(values))
     buffer = io.BytesIO()
@@ -43,16 +53,36 @@ def save_checkpoint(path: Path, values: Mapping[str, Any]) -> None:
     comment = DIGEST_PREFIX + hashlib.sha256(body).hexdigest().encode()
     temporary = path.with_name(f".{path.name}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             file.write(body)
             file.write(_COMMENT_LENGTH.to_bytes(2, "little"))
             file.write(comment)
             file.flush()
             os.fsync(file.fileno())
+        if previous is not None and path.exists():
+            _keep(path, previous)
         temporary.replace(path)
+    except OSError as error:
+        megabytes = (len(body) + _COMMENT_LENGTH) / 1e6
+        raise SaveError(
+            f"{path}: cannot be written ({error.strerror or error}); it takes {megabytes:.1f} MB"
+        ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def _keep(path: Path, previous: Path) -> None:
+    """Give the file at `path` the name `previous` as well; `path` stays."""
+    link = previous.with_name(f".{previous.name}.tmp")
+    link.unlink(missing_ok=True)
+    try:
+        os.link(path, link)
+    except OSError:  # a file system without links
+        shutil.copyfile(path, link)
+    link.replace(previous)
 
 
 def _check_plain(place: str, value: Any) -> None:
@@ -98,7 +128,28 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     missing = [key for key in REQUIRED if key not in values]
     if missing:
         raise CheckpointError(f"{path}: lacks {', '.join(missing)}; use another copy or an earlier checkpoint")
+    _check_finite(path, values)
     return values
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file ends as those of this program do, damaged or not; False where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-_COMMENT_LENGTH, os.SEEK_END)
+            return file.read(len(DIGEST_PREFIX)) == DIGEST_PREFIX
+    except OSError:  # missing, or shorter than that
+        return False
+
+
+def _check_finite(path: Path, values: Mapping[str, Any]) -> None:
+    for key in ("model", "ema"):
+        for name, tensor in (values[key] or {}).items():
+            if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+                raise CheckpointError(
+                    f"{path}: {key} {name!r} holds numbers that are not finite: the run had diverged; use an earlier "
+                    "checkpoint, and a lower lr0"
+                )
 
 
 def _check_digest(path: Path, archive: bytes) -> None:

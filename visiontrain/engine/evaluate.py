@@ -34,7 +34,7 @@ def evaluate(
     """
     sums: dict[str, tuple[Tensor, Tensor]] = {}
     floors: dict[str, float] = {}
-    with _evaluating(model):
+    with evaluating(model):
         for host_batch in batches:
             if not len(host_batch):
                 continue
@@ -53,7 +53,7 @@ def evaluate(
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, and afterwards each module's own: frozen parts of a network in training stay as they were."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()

@@ -38,6 +38,52 @@ class AverageModel(Protocol):
 
 
 @dataclass
+class EpochSums:
+    """What an epoch's windows add up to so far, kept as tensors so that nothing waits for the device."""
+
+    shares: dict[str, Share] = field(default_factory=dict)
+    """Of the loss, by the names of its parts."""
+    rates: Rates = field(default_factory=lambda: Rates(0.0, 0.0, 0.0))
+    """Of the last window."""
+    t_data: float = 0.0
+    """Seconds that batches were waited for."""
+    seconds: float = 0.0
+
+    def add(self, report: WindowReport, rates: Rates, t_data: float, seconds: float) -> None:
+        """Count one window, which took `seconds`."""
+        self.rates = rates
+        self.t_data += t_data
+        self.seconds += seconds
+        if not report.applied:
+            return
+        for name, share in report.shares.items():
+            self.shares[name] = self.shares[name] + share if name in self.shares else share
+
+    def to_plain(self) -> dict[str, Any]:
+        """As tensors on the CPU and plain values, from which `from_plain` makes the same."""
+        shares = {name: [one.total.cpu(), one.normalizer.cpu(), one.floor] for name, one in self.shares.items()}
+        return {
+            "shares": shares,
+            "rates": [self.rates.lr, self.rates.bias_lr, self.rates.momentum],
+            "t_data": self.t_data,
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any], device: torch.device) -> EpochSums:
+        """What `to_plain` gave, on `device`."""
+        shares = {
+            name: Share(total.to(device), normalizer.to(device), floor)
+            for name, (total, normalizer, floor) in values["shares"].items()
+        }
+        return cls(shares, Rates(*values["rates"]), values["t_data"], values["seconds"])
+
+    def losses(self) -> dict[str, float]:
+        """Σ total / Σ normalizer over the epoch: independent of `batch` and `nbs`."""
+        return {name: share.mean().item() for name, share in self.shares.items()}
+
+
+@dataclass
 class RunState:
     """Where a run stands. The one value of the engine that changes, and it goes into every checkpoint."""
 
@@ -55,15 +101,23 @@ class RunState:
     best: float | None = None
     best_epoch: int = 0
     """Counted from 1; 0 where nothing was ranked yet."""
+    skipped_in_a_row: int = 0
+    """Windows left out since one was applied."""
+    halvings: int = 0
+    """How often the learning rate was halved, because too many windows in a row were left out."""
+    sums: EpochSums = field(default_factory=EpochSums)
+    """Of the epoch under way."""
 
     def count(self, report: WindowReport) -> None:
         """Count a window by what became of it."""
         if report.applied:
             self.updates += 1
+            self.skipped_in_a_row = 0
         elif report.is_calibration:
             self.calibrations += 1
         else:
             self.skipped += 1
+            self.skipped_in_a_row += 1
 
 
 @dataclass(frozen=True)
@@ -99,34 +153,56 @@ class Training:
     ranking: str
     patience: int
     """Epochs since the best one after which the run ends, once the next is validated; 0 never ends it early."""
+    max_skips: int
+    """Windows that may be left out one after the other before the run breaks off; 0: any number."""
     on_window: Callable[[TimedWindow, WindowReport, RunState, Rates], None]
     on_epoch: Callable[[EpochEnd], None]
     """Logs and saves."""
+    is_to_end: Callable[[RunState], bool]
+    """Asked behind every window, when nothing is open: saves where that is due, and tells whether the run ends here."""
     clock: Callable[[], float] = field(default=time.perf_counter)
 
 
+class TooManySkips(Exception):
+    """So many windows in a row were left out that the run does not train any more."""
+
+    def __init__(self, state: RunState, report: WindowReport) -> None:
+        self.state = state
+        self.reason = report.reason
+        super().__init__(f"{state.skipped_in_a_row} windows in a row were left out, the last because {report.reason}")
+
+
+class Interrupted(Exception):
+    """Validation was broken off: the run is to end, and its epoch stays open."""
+
+
 def fit(training: Training, state: RunState) -> RunState:
-    """Train from `state` to the end of the plan, or until patience runs out. Returns where the run stands then."""
+    """Train from `state` to the end of the plan, or until patience runs out or the user wants it to end.
+
+    Returns:
+        Where the run stands then.
+
+    Raises:
+        TooManySkips: If too many windows in a row are left out.
+    """
     run = training
     run.network.train()
-    log = _EpochLog(run.clock)
-    for window in run.windows(state.window):  # one optimizer step each
+    goes_on = _close_epochs(run, state)  # one may have been left open by a run that ended while it validated
+    started = run.clock()
+    for window in run.windows(state.window) if goes_on else ():  # one optimizer step each
         rates = run.schedule.apply(run.gradients.optimizer, window.planned)
         report = run.transaction.run(window, lambda planned, batches: _step(run, planned, batches))
         if report.applied:
             run.average.update(run.network)
         state.count(report)
         state.window, state.images = window.planned.index + 1, window.planned.stop
-        log.add(report, rates, window.t_data)
+        state.sums.add(report, rates, window.t_data, run.clock() - started)
         run.on_window(window, report, state, rates)
-        closed = run.plan.last_epoch_closed_by(window.planned)
-        if closed is not None:
-            ends = list(_finish_epochs(run, state, log, closed + 1))
-            for end in ends:
-                run.on_epoch(end)
-            log = _EpochLog(run.clock)
-            if any(end.metrics is not None for end in ends) and _is_out_of_patience(run, state):
-                break
+        if 0 < run.max_skips <= state.skipped_in_a_row:
+            raise TooManySkips(state, report)
+        if not _close_epochs(run, state) or run.is_to_end(state):
+            break
+        started = run.clock()
     return state
 
 
@@ -144,44 +220,35 @@ def _step(run: Training, planned: Window, batches: Iterable[Batch]) -> WindowRep
     return run.gradients.step()
 
 
-class _EpochLog:
-    """Sums over an epoch's windows, kept as tensors so that nothing waits for the device."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self.started = clock()
-        self.t_data = 0.0
-        self.rates = Rates(0.0, 0.0, 0.0)
-        self._shares: dict[str, Share] = {}
-
-    def add(self, report: WindowReport, rates: Rates, t_data: float) -> None:
-        self.rates = rates
-        self.t_data += t_data
-        if not report.applied:
-            return
-        for name, share in report.shares.items():
-            self._shares[name] = self._shares[name] + share if name in self._shares else share
-
-    def seconds(self) -> float:
-        return self._clock() - self.started
-
-    def losses(self) -> dict[str, float]:
-        """Σ total / Σ normalizer over the epoch: independent of `batch` and `nbs`."""
-        return {name: share.mean().item() for name, share in self._shares.items()}
+def _close_epochs(run: Training, state: RunState) -> bool:
+    """Validate and report the epochs whose last image was trained on. Returns whether the run goes on."""
+    last = run.plan.epochs_within(state.images)
+    if last == state.epoch:
+        return True
+    try:
+        ends = list(_finish_epochs(run, state, last))
+    except Interrupted:
+        run.is_to_end(state)
+        return False
+    for end in ends:
+        run.on_epoch(end)
+    is_validated = any(end.metrics is not None for end in ends)
+    return not (is_validated and 0 < run.patience <= state.epoch - state.best_epoch)
 
 
-def _finish_epochs(run: Training, state: RunState, log: _EpochLog, last: int) -> Iterator[EpochEnd]:
+def _finish_epochs(run: Training, state: RunState, last: int) -> Iterator[EpochEnd]:
     """Validate, and give the rows of the epochs up to `last` (from 1) that one window closed: they share a network."""
-    t_train = log.seconds()
+    started, sums = run.clock(), state.sums
     epochs = range(state.epoch + 1, last + 1)
     validated = [epoch for epoch in epochs if run.validates(epoch)] if run.validate is not None else []
     metrics: Mapping[str, Any] | None = None
     val_losses: dict[str, float] = {}
     if run.validate is not None and validated:
         metrics, val_losses = run.validate(run.average.model, validated[-1])
-    t_val = log.seconds() - t_train
-    state.seconds += log.seconds()
-    train_losses = log.losses()
+    t_val = run.clock() - started
+    state.seconds += sums.seconds + t_val
+    state.sums = EpochSums()
+    train_losses = sums.losses()
     for epoch in epochs:
         state.epoch = epoch
         is_validated = epoch in validated
@@ -191,11 +258,11 @@ def _finish_epochs(run: Training, state: RunState, log: _EpochLog, last: int) ->
             "updates": state.updates,
             "images": epoch * run.plan.num_images,
             **{f"train/{name}": value for name, value in train_losses.items()},
-            "lr/weight": log.rates.lr,
-            "lr/norm": log.rates.lr,
-            "lr/bias": log.rates.bias_lr,
-            "t_data": log.t_data,
-            "t_step": t_train - log.t_data,
+            "lr/weight": sums.rates.lr,
+            "lr/norm": sums.rates.lr,
+            "lr/bias": sums.rates.bias_lr,
+            "t_data": sums.t_data,
+            "t_step": sums.seconds - sums.t_data,
             "t_val": t_val,
         }
         if metrics is not None and is_validated:
@@ -221,7 +288,3 @@ def _rank(run: Training, state: RunState, metrics: Mapping[str, Any] | None, epo
     if is_best:
         state.best_epoch = epoch
     return is_best
-
-
-def _is_out_of_patience(run: Training, state: RunState) -> bool:
-    return 0 < run.patience <= state.epoch - state.best_epoch

@@ -51,10 +51,11 @@ class Schedule:
         )
 
     def apply(self, optimizer: Optimizer, window: Window) -> Rates:
-        """Set the rates of `window` in the optimizer's groups and return them."""
+        """Set the rates of `window` in the optimizer's groups and return them; a group may have a fraction of them."""
         rates = self.at(window.stop)
         for group in optimizer.param_groups:
-            group["lr"] = rates.bias_lr if group["name"] == "biases" else rates.lr
+            is_bias = group["name"].rpartition("/")[2] == "biases"
+            group["lr"] = (rates.bias_lr if is_bias else rates.lr) * group.get("lr_scale", 1.0)
             if "betas" in group:
                 group["betas"] = (rates.momentum, group["betas"][1])
             if "momentum" in group:

@@ -295,7 +295,10 @@ class GradientWindow:
         elif not finite_gradient:
             scale = self.loss_scale.value
             is_calibration = scale is not None
-            reason = f"the gradient overflowed at a loss scale of {scale:g}" if scale else "the gradient is not finite"
+            if scale:
+                reason = f"the gradient overflowed at a loss scale of {scale:g}"
+            else:
+                reason = f"the gradient of {self._not_finite()} is not finite"
         return WindowReport(
             applied=not reason,
             num_images=round(num_images),
@@ -306,6 +309,14 @@ class GradientWindow:
             is_calibration=is_calibration,
             is_forward_finite=finite_loss and finite_statistics,
         )
+
+    def _not_finite(self) -> str:
+        """The first parameter whose gradient is not finite, by name; of one that the model does not hold, its shape."""
+        names: dict[Tensor, str] = {param: name for name, param in self.model.named_parameters()}
+        for param in self._params():
+            if param.grad is not None and not torch.isfinite(param.grad).all():
+                return names.get(param, f"a parameter of shape {tuple(param.shape)}")
+        return "all parameters together"
 
     def _close_empty(self) -> WindowReport:
         reason = "nothing was added to the window"

@@ -10,7 +10,7 @@ import difflib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,12 @@ from visiontrain.models.heads import DEFAULT_BINS, HIDDEN_CHANNELS, Classify, De
 from visiontrain.models.layers import Concat, ConvNorm, Upsample
 from visiontrain.models.network import PREVIOUS, LayerGraph
 from visiontrain.models.norm import set_norm_
+from visiontrain.models.torchvision_stages import Remains, channels_at, take_stage
 
 # Channels are rounded to what vector units like.
 CHANNEL_MULTIPLE = 8
 IMAGE_CHANNELS = 3
-DESCRIPTION_KEYS = ("task", "scales", "scale", "norm", "dropout", "multi_label", "layers")
+DESCRIPTION_KEYS = ("task", "scales", "scale", "norm", "normalize", "dropout", "multi_label", "layers")
 CLASSIFIER_KEYS = ("dropout", "multi_label")
 """Those of them that only a classifier has."""
 STRUCTURAL_NORMS = ("batch", "group")
@@ -64,6 +65,8 @@ class Site:
     num_classes: int
     dropout: float = 0.0
     """Of the classifier's last features."""
+    remains: Remains = field(default_factory=dict)
+    """What rows before have left of networks of torchvision."""
 
     def one_source(self) -> tuple[int, int]:
         """Channels and stride where exactly one map is read."""
@@ -112,6 +115,15 @@ def _concat(site: Site) -> Built:
     return Built(Concat(*site.channels), sum(site.channels), site.strides[0])
 
 
+def _torchvision(site: Site, name: str, stride: int) -> Built:
+    in_channels, in_stride = site.one_source()
+    stage = take_stage(name, after=in_stride, stride=stride, remains=site.remains)
+    expected = channels_at(name, in_stride)
+    if in_channels != expected:
+        raise ValueError(f"reads {in_channels} channels; from stride {in_stride} on {name} reads {expected}")
+    return Built(stage, channels_at(name, stride), stride)
+
+
 def _detect(site: Site, num_bins: int = DEFAULT_BINS) -> Built:
     if num_bins < 2:
         raise ValueError(f"has {num_bins} bins; a distance needs at least 2")
@@ -144,6 +156,7 @@ LAYERS: Mapping[str, Layer] = {
     "PyramidPool": Layer(_pyramid_pool),
     "Upsample": Layer(_upsample),
     "Concat": Layer(_concat),
+    "Torchvision": Layer(_torchvision),
     "Detect": Layer(_detect, task=Detect.task),
     "Classify": Layer(_classify, task=Classify.task),
 }
@@ -185,9 +198,10 @@ def build_network(
     scale = _scale_of(where, description)
     rows = _read_rows(where, description.get("layers"))
     built = {PREVIOUS: Built(nn.Identity(), IMAGE_CHANNELS, 1)}
+    remains: Remains = {}
     for index, row in enumerate(rows):
         place = f"{where}: layer {index} ({row.name})"
-        built[index] = _build_row(place, row, built, scale, len(names), description.get("dropout", 0.0))
+        built[index] = _build_row(place, row, built, scale, len(names), description.get("dropout", 0.0), remains)
     head = built[len(rows) - 1].module
     task = description.get("task", head.task)
     if task != head.task:
@@ -285,8 +299,22 @@ def _checked(where: str, description: Mapping[str, Any]) -> dict[str, Any]:
             f"{where}: norm is {norm!r}; it should be {' or '.join(STRUCTURAL_NORMS)} (frozen and sync are ways to "
             "train BatchNorm: give them as norm= of a run)"
         )
+    if "normalize" in description:
+        _check_normalize(where, description["normalize"])
     check_classifier_keys(where, description)
     return dict(description)
+
+
+def _check_normalize(where: str, value: Any) -> None:
+    """Raises ConfigError unless `value` has a mean and a standard deviation for each channel."""
+    is_complete = isinstance(value, Mapping) and set(value) == {"mean", "std"}
+    rows = [value["mean"], value["std"]] if is_complete else []
+    is_good = is_complete and all(isinstance(row, Sequence) and len(row) == IMAGE_CHANNELS for row in rows)
+    if not is_good or not all(map(_is_positive, [*rows[1], *(number for number in rows[0] if number != 0)])):
+        raise ConfigError(
+            f"{where}: normalize is {value!r}; it should be mean: and std: of images in [0, 1], each with "
+            f"{IMAGE_CHANNELS} numbers from 0 on, red first, and std above 0"
+        )
 
 
 def check_classifier_keys(where: str, description: Mapping[str, Any]) -> None:
@@ -362,7 +390,13 @@ def _absolute(source: Any, index: int) -> int:
 
 
 def _build_row(
-    where: str, row: Row, built: Mapping[int, Built], scale: Scale, num_classes: int, dropout: float
+    where: str,
+    row: Row,
+    built: Mapping[int, Built],
+    scale: Scale,
+    num_classes: int,
+    dropout: float,
+    remains: Remains,
 ) -> Built:
     site = Site(
         channels=tuple(built[source].channels for source in row.sources),
@@ -371,6 +405,7 @@ def _build_row(
         repeats=scale.repeats(row.repeats),
         num_classes=num_classes,
         dropout=dropout,
+        remains=remains,
     )
     build = LAYERS[row.name].build
     try:

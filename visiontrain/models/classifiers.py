@@ -9,6 +9,7 @@ from typing import Any
 
 from visiontrain.errors import ConfigError
 from visiontrain.models.build import build_network, described_task, network_names
+from visiontrain.models.detectors import check_name, torchvision_detectors
 from visiontrain.models.network import Network
 from visiontrain.models.torchvision_models import build_torchvision, torchvision_names
 
@@ -67,9 +68,12 @@ def task_of_network(spec: str) -> str:
     Raises:
         ConfigError: If there is no such network.
     """
+    check_name(spec)
     known = (*network_names(), *torchvision_names())
     if spec in torchvision_names():
         return "classify"
+    if spec in torchvision_detectors():
+        return "detect"
     if Path(spec).suffix not in {".yaml", ".yml"} and spec not in known:
         near = difflib.get_close_matches(spec, known, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(network_names())}"
@@ -85,7 +89,7 @@ def _check_name(spec: str | Path | Mapping[str, Any]) -> None:
     if isinstance(spec, Mapping) or Path(spec).suffix in {".yaml", ".yml"}:
         return
     known = classifier_names()
-    if spec in network_names():
+    if spec in (*network_names(), *torchvision_detectors()):
         if not str(spec).startswith(OWN):
             raise ConfigError(f"model = {spec!r}: is no classifier; name one such as cls-n or resnet18")
         return

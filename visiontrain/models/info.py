@@ -122,7 +122,8 @@ def _kept_by_stage(network: nn.Module, imgsz: int, *, checkpointed: bool) -> dic
 
     # Two images: a single one leaves BatchNorm one value a channel where the coarsest map has one cell.
     images = torch.zeros(2, 3, imgsz, imgsz, device=next(copy.parameters()).device)
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    is_drawn_elsewhere = torch.random.fork_rng(devices=[images.device] if images.is_cuda else [])  # by dropout
+    with is_drawn_elsewhere, torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         outputs = copy(images)
     state = {tensor.untyped_storage().data_ptr() for tensor in (*copy.parameters(), *copy.buffers())}
     del outputs

@@ -63,7 +63,13 @@ class Network(nn.Module):
 
 
 class LayerGraph(Network):
-    """Layers in order, each fed by the layers that its sources name; the last is the head."""
+    """Layers in order, each fed by the layers that its sources name; the last is the head.
+
+    Images are normalized first where the description says by what (`normalize`).
+    """
+
+    mean: Tensor | None
+    std: Tensor | None
 
     def __init__(
         self,
@@ -78,11 +84,21 @@ class LayerGraph(Network):
         super().__init__(task=task, names=names, strides=strides, description=description)
         self.layers = nn.ModuleList(layers)
         self.sources = tuple(sources)
+        normalize = description.get("normalize") or {}
+        for name in ("mean", "std"):
+            values = torch.tensor(normalize[name]).view(-1, 1, 1) if normalize else None
+            # Of the description, not of the weights: they are in no checkpoint.
+            self.register_buffer(name, values, persistent=False)
         self._last_reader = {source: reader for reader, read in enumerate(self.sources) for source in read}
 
     @property
     def stages(self) -> Sequence[nn.Module]:
         return list(self.layers)
+
+    def prepare(self, images: Tensor) -> Tensor:
+        """Images in the type of the weights, normalized where the description asks for it."""
+        prepared = super().prepare(images)
+        return prepared if self.mean is None or self.std is None else (prepared - self.mean) / self.std
 
     def forward(self, images: Tensor) -> Any:
         """Raw outputs of the head.

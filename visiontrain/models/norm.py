@@ -8,7 +8,7 @@ sync     BatchNorm over the micro-batches of all processes; with one process the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import chain
 
 from torch import Tensor, nn
@@ -32,6 +32,9 @@ class FrozenBatchNorm(nn.BatchNorm2d):
         return nn.functional.batch_norm(
             input, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
         )
+
+    def reset_running_stats(self) -> None:
+        """Nothing: whoever estimates statistics anew resets all layers first, and these stay as they are."""
 
 
 class ChannelGroupNorm(nn.GroupNorm):
@@ -61,7 +64,7 @@ def num_groups(channels: int) -> int:
     return next((groups for groups in range(most, 1, -1) if channels % groups == 0), 1)
 
 
-def set_norm_(network: nn.Module, kind: str) -> None:
+def set_norm_(network: nn.Module, kind: str, *, only: Collection[str] | None = None) -> None:
     """Make every normalization layer of 2-d feature maps in `network` one of `kind`.
 
     Weights and biases stay the very same parameters, so an optimizer that holds them goes on; running statistics stay
@@ -73,23 +76,25 @@ def set_norm_(network: nn.Module, kind: str) -> None:
         network: Any network that holds nn.BatchNorm2d, nn.SyncBatchNorm (of feature maps), or what an earlier call made
             of them.
         kind: One of `NORMS`.
+        only: Paths of layers, the others being left alone; what is noted of the network then stays too.
 
     Raises:
         ValueError: If there is no such kind, or `network` is itself such a layer.
     """
     if kind not in NORMS:
         raise ValueError(f"norm = {kind!r}; it should be one of {', '.join(NORMS)}")
-    if _kind_of(network) is not None:
+    if kind_of(network) is not None:
         raise ValueError(f"{type(network).__name__} is a normalization layer itself; give the network that holds it")
     places = list(network.named_modules(remove_duplicate=False))
     replaced: dict[nn.Module, nn.Module] = {}  # a layer that stands in two places remains one
     for path, layer in places:
-        if isinstance(layer, _BatchNorm | ChannelGroupNorm) and _kind_of(layer) not in (None, kind):
+        is_meant = only is None or path in only
+        if is_meant and isinstance(layer, _BatchNorm | ChannelGroupNorm) and kind_of(layer) not in (None, kind):
             if layer not in replaced:
                 replaced[layer] = _converted(layer, kind)
             parent, _, name = path.rpartition(".")
             setattr(network.get_submodule(parent), name, replaced[layer])
-    if isinstance(network, Network):
+    if isinstance(network, Network) and only is None:
         network.description["norm"] = "group" if kind == "group" else "batch"
 
 
@@ -110,10 +115,10 @@ def has_running_statistics(network: nn.Module) -> bool:
 
 def has_layers_to_set(network: nn.Module) -> bool:
     """Whether the network has any layer of which `set_norm_` decides."""
-    return any(_kind_of(layer) is not None for layer in network.modules())
+    return any(kind_of(layer) is not None for layer in network.modules())
 
 
-def _kind_of(layer: nn.Module) -> str | None:
+def kind_of(layer: nn.Module) -> str | None:
     """The kind of a layer that `set_norm_` may replace; None of all others."""
     if isinstance(layer, ChannelGroupNorm):
         return "group"

@@ -9,6 +9,8 @@ import torch
 import visiontrain
 from visiontrain.data.cache import ImageCache
 from visiontrain.models.info import model_info
+from visiontrain.run.finetune import transfer_lines
+from visiontrain.run.freezing import freezing_lines
 from visiontrain.run.planning import batch_line, plan_warnings, update_lines
 from visiontrain.run.session import Session
 
@@ -29,6 +31,8 @@ def banner_lines(session: Session, folder: Path, *, cache: ImageCache | None) ->
         *(f"  {text}" for text in session.changes),
         *([f"cache: {cache.summary}"] if cache is not None else []),
         f"model {config.model}, {model_info(session.network, config.imgsz)}",
+        *(transfer_lines(session.transfer) if session.transfer is not None else ()),
+        *freezing_lines(session.network, config, session.frozen, epoch=session.state.epoch + 1),
         batch_line(recipe.plan),
         *update_lines(session),
         *(f"warning: {text}" for text in plan_warnings(session)),

@@ -20,6 +20,7 @@ from visiontrain.errors import ConfigError
 from visiontrain.findings import Findings
 from visiontrain.report.check_page import write_check_page
 from visiontrain.run.check_report import check_document, check_lines, page_of
+from visiontrain.run.choose_task import with_task
 from visiontrain.run.files import as_json
 from visiontrain.run.prepare import make_folder, task_of, with_bundled_data
 from visiontrain.sample import DataSet
@@ -62,6 +63,7 @@ def check_run(config: Config, *, is_silent: bool = False) -> CheckResult:
     Raises:
         UserError: If there is nothing that can be read, or no place for the page; no folder was made then.
     """
+    config = with_task(config)
     task = task_of(config)
     config = with_bundled_data(config, task)
     if config.imgsz is None:
@@ -69,7 +71,7 @@ def check_run(config: Config, *, is_silent: bool = False) -> CheckResult:
     assert config.imgsz is not None
     data = task.read(config, SPLITS)
     _keep_outside(config, data)
-    looks = _look(config, data, is_silent=is_silent)
+    looks = _look(config, data, task.stored_size(config.imgsz), is_silent=is_silent)
     findings = Findings()
     for found in (
         data.findings,
@@ -89,16 +91,17 @@ def check_run(config: Config, *, is_silent: bool = False) -> CheckResult:
     return CheckResult(findings, document, folder, passed)
 
 
-def _look(config: Config, data: DataSet, *, is_silent: bool) -> dict[str, Look]:
-    assert config.imgsz is not None
+def _look(config: Config, data: DataSet, long_side: int, *, is_silent: bool) -> dict[str, Look]:
+    """Every image, read as training reads it: reduced to `long_side` pixels."""
     paths = list(dict.fromkeys(path for records in data.splits.values() for path in image_paths(records)))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    is_hidden = config.quiet or config.json or is_silent
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=is_hidden) as bar:
+    console = Console(stderr=True)
+    is_hidden = config.quiet or config.json or is_silent or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
         shown = bar.add_task("reading images", total=len(paths))
         return look_at_all(
             paths,
-            imgsz=config.imgsz,
+            imgsz=long_side,
             workers=_num_workers(config, len(paths)),
             max_pixels=config.max_pixels,
             progress=lambda done, total: bar.update(shown, completed=done),
@@ -117,8 +120,9 @@ def _keep_outside(config: Config, data: DataSet) -> None:
     """Raises ConfigError if the run folder would lie among the images of the data set."""
     asked = config.save_dir or config.project or str(Path("runs") / config.task)
     place = Path(asked).resolve()
-    folders = {record.path.parent.resolve() for records in data.splits.values() for record in records}
-    within = next((folder for folder in (place, *place.parents) if folder in folders), None)
+    folders = {Path(path).parent for records in data.splits.values() for path in image_paths(records)}
+    real = {folder.resolve() for folder in folders}
+    within = next((folder for folder in (place, *place.parents) if folder in real), None)
     if within is not None:
         raise ConfigError(
             f"{place}: lies in {within}, a folder of the data set, which check never writes into; choose another "

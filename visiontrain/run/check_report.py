@@ -75,7 +75,8 @@ def verdict_of(document: Mapping[str, Any]) -> str:
     """One sentence."""
     errors, warnings = (_kinds(document[severity], severity) for severity in ("errors", "warnings"))
     if not document["passed"]:
-        return f"FAILED: {errors}, {warnings}"
+        unfit = ", unfit for training" if document["faults"] else ""
+        return f"FAILED: {errors}, {warnings}{unfit}"
     return f"PASSED: no errors, {warnings}" if document["warnings"] else "PASSED: nothing found"
 
 

@@ -8,18 +8,24 @@ from visiontrain.config.schema import SETTINGS, Config
 from visiontrain.data.formats import recognized
 from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.errors import ConfigError
+from visiontrain.export.onnx_network import SUFFIX as ONNX_SUFFIX
+from visiontrain.export.onnx_network import read_metadata
 from visiontrain.models.classifiers import task_of_network
-from visiontrain.run.prepare import WEIGHTS_SUFFIXES
+from visiontrain.run.prepare import RUNS_EXPORTED, WEIGHTS_SUFFIXES
 
 
-def with_task(config: Config) -> Config:
+def with_task(config: Config, *, known: str | None = None) -> Config:
     """`config` with its task decided.
+
+    Args:
+        config: The settings.
+        known: The model's task, where that was read already; the file may be gone since.
 
     Raises:
         ConfigError: If the task that was typed is not the model's, or a key was typed that has no effect on the task;
             all faults at once.
     """
-    found = None if config.model is None else _task_of_model(config.model)
+    found = known or (None if config.model is None else _task_of_model(config.model, config.mode))
     if config.is_typed("task"):
         if found not in (None, config.task):
             raise ConfigError(f"task = {config.task}: model = {config.model!r} is for {found}; leave one of them out")
@@ -37,7 +43,14 @@ def with_task(config: Config) -> Config:
     return config
 
 
-def _task_of_model(model: str) -> str:
+def _task_of_model(model: str, mode: str) -> str:
+    if Path(model).suffix == ONNX_SUFFIX:
+        if mode not in RUNS_EXPORTED:
+            raise ConfigError(
+                f"model = {model!r}: is an exported file, which {' and '.join(RUNS_EXPORTED)} take; "
+                f"{mode} needs the weights that it was made of, such as best.pt"
+            )
+        return read_metadata(Path(model)).task
     if Path(model).suffix in WEIGHTS_SUFFIXES:
         return str(load_checkpoint(Path(model))["task"])
     return task_of_network(model)

@@ -21,7 +21,7 @@ def write_args(path: Path, config: Config) -> None:
         # Places and files are this run's own; repeating it must not write over it or ask for itself.
         mark = "# " if key in ("cfg", "resume", "save_dir", "task") else ""
         lines.append(f"{mark}{text.strip().removeprefix('{').removesuffix('}')}  # {config.origin(key)}")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    _write_whole(path, "\n".join(lines) + "\n")
 
 
 def as_json(values: Mapping[str, Any]) -> str:
@@ -31,7 +31,14 @@ def as_json(values: Mapping[str, Any]) -> str:
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write `as_json(values)`."""
-    path.write_text(as_json(values) + "\n", encoding="utf-8")
+    _write_whole(path, as_json(values) + "\n")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file in one step: a run that is killed meanwhile leaves the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
 
 
 def _finite(value: Any) -> Any:

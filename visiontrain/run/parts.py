@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from visiontrain.data.cache import ImageCache
 from visiontrain.data.dataset import TrainDataset
-from visiontrain.data.loader import TrainLoader
+from visiontrain.data.loader import LoadedWindow, TrainLoader
 from visiontrain.engine.checkpoint import optimizer_state, restore_optimizer, weights_of
 from visiontrain.engine.ema import Ema, LiveWeights
-from visiontrain.engine.fit import EpochEnd
+from visiontrain.engine.fit import RunState
+from visiontrain.engine.freeze import Thaw
 from visiontrain.engine.noise import NoiseScale
-from visiontrain.engine.optimizer import build_optimizer
+from visiontrain.engine.optimizer import build_optimizer, regroup_
 from visiontrain.engine.transaction import Transaction
 from visiontrain.engine.window import GradientWindow
 from visiontrain.models.network import Network
+from visiontrain.run.freezing import rates_of
 from visiontrain.run.prepare import place
+from visiontrain.run.resuming import state_values, stored_args, versions
 from visiontrain.run.samples import open_samples
 from visiontrain.run.score import Scorer, open_scorer
-from visiontrain.run.session import Session, state_values, stored_args, versions
+from visiontrain.run.session import Session
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,18 @@ class Parts:
     network: Network
     average: Ema | LiveWeights
     transaction: Transaction
+    thaw: Thaw | None
+    """Where parameters are frozen for the first epochs."""
     noise: NoiseScale | None
     dataset: TrainDataset
     loader: TrainLoader
     scorer: Scorer | None
     """None where nothing is validated."""
+
+    def windows(self, first_window: int) -> Iterator[LoadedWindow]:
+        """All windows of the run from that one on; what is frozen thaws before the first of its epoch."""
+        windows = self.loader.windows(first_window)
+        return windows if self.thaw is None else self.thaw.watch(windows)
 
     def close(self) -> None:
         """End the workers."""
@@ -50,8 +61,10 @@ def build_parts(session: Session, *, warn: Callable[[str], None], cache: ImageCa
     config, task, recipe, setup = session.config, session.task, session.recipe, session.setup
     network = place(session.network, setup)
     noise = NoiseScale() if config.noise_scale else None
+    rates = rates_of(network, config)
+    optimizer = build_optimizer(network, recipe.optimizer, weight_decay=recipe.weight_decay, parts=rates)
     gradients = GradientWindow(
-        build_optimizer(network, recipe.optimizer, weight_decay=recipe.weight_decay),
+        optimizer,
         model=network,
         scaler=session.precision.scaler,
         clip=config.clip or None,
@@ -63,6 +76,7 @@ def build_parts(session: Session, *, warn: Callable[[str], None], cache: ImageCa
         network=network,
         average=Ema(network) if config.ema else LiveWeights(network),
         transaction=Transaction(gradients, batch=config.batch, precision=session.precision, warn=warn),
+        thaw=_thaw_of(session, partial(regroup_, optimizer, network, weight_decay=recipe.weight_decay, parts=rates)),
         noise=noise,
         dataset=dataset,
         loader=TrainLoader(
@@ -79,8 +93,17 @@ def build_parts(session: Session, *, warn: Callable[[str], None], cache: ImageCa
     return parts
 
 
-def checkpoint_of(parts: Parts, session: Session, end: EpochEnd) -> dict[str, Any]:
-    """All that the run needs to go on from here, as tensors and plain values."""
+def checkpoint_of(
+    parts: Parts, session: Session, state: RunState, metrics: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """All that the run needs to go on from here, as tensors and plain values.
+
+    Args:
+        parts: Of the run, between two windows.
+        session: The run.
+        state: Where it stands.
+        metrics: Of the weights, where they were just validated.
+    """
     scaler = session.precision.chosen_scaler
     return {
         "task": session.task.name,
@@ -90,17 +113,30 @@ def checkpoint_of(parts: Parts, session: Session, end: EpochEnd) -> dict[str, An
         "optimizer": optimizer_state(parts.transaction.gradients.optimizer, parts.network),
         "scaler": None if scaler is None else scaler.state_dict(),
         "fp32_took_over": session.precision.is_overruled,
-        "plan": state_values(end.state),
+        "plan": state_values(state),
         "micro_batch": parts.transaction.batch,
-        "metrics": {name: float(value) for name, value in (end.metrics or {}).items()},
+        "metrics": {name: float(value) for name, value in (metrics or {}).items()},
         "args": stored_args(session.config),
         "names": list(session.data.names),
+        "data": session.fingerprint,
         "network": parts.network.description,
         "versions": versions(),
         "threads": session.setup.threads,
         "random": torch.get_rng_state(),
         "noise_scale": None if parts.noise is None else parts.noise.state(),
     }
+
+
+def _thaw_of(session: Session, regroup: Callable[[], None]) -> Thaw | None:
+    """What ends the freezing, if anything does; it is over already where the run has trained behind its end."""
+    config, windows = session.config, session.recipe.plan.all_windows(max(0, session.state.window - 1))
+    if session.frozen is None or config.unfreeze_epoch is None:
+        return None
+    thaw = Thaw(session.network, session.frozen, epoch=config.unfreeze_epoch, regroup=regroup)
+    last = next(windows, None)
+    if session.state.window and last is not None:
+        thaw.reach(last)
+    return thaw
 
 
 def _scorer_of(session: Session, network: Network, warn: Callable[[str], None]) -> Scorer:

@@ -45,7 +45,7 @@ def draw_predictions(
     precision: Precision,
     device: torch.device,
 ) -> None:
-    """`val_batch0_labels.jpg`, `val_batch0_pred.jpg` and on: labels and predictions of the first images."""
+    """`val_batch0_labels.jpg`, `val_batch0_pred.jpg` and on: labels and predictions of the loader's images."""
     batches = (batch for batch in loader if len(batch))
     predicted = predict_batches(network, batches, decoder, precision, device)
     for number, (batch, found) in enumerate(islice(predicted, NUM_PICTURES)):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from visiontrain.config.schema import Config
 from visiontrain.run.files import as_json
+from visiontrain.run.finetune import transfer_lines
+from visiontrain.run.freezing import freezing_lines
 from visiontrain.run.planning import plan_document, plan_lines
 from visiontrain.run.session import open_session
 
@@ -14,4 +16,6 @@ def plan(config: Config) -> None:
     if config.json:
         print(as_json(plan_document(session)))
     else:
-        print("\n".join([*plan_lines(session), *session.changes]))
+        start = [] if session.transfer is None else [*transfer_lines(session.transfer)]
+        start += freezing_lines(session.network, session.config, session.frozen)
+        print("\n".join([*plan_lines(session), *session.changes, *start]))

@@ -9,6 +9,7 @@ from typing import Any
 from visiontrain.engine.ema import horizon_after
 from visiontrain.models.info import training_bytes
 from visiontrain.plan import Plan, micro_batch_sizes
+from visiontrain.run.freezing import freezing_warnings
 from visiontrain.run.normalization import normalization_line, normalization_warnings
 from visiontrain.run.prepare import Recipe
 from visiontrain.run.samples import largest_size
@@ -94,8 +95,9 @@ def plan_warnings(session: Session) -> list[str]:
             f"effective batch {plan.num_images} of nbs {plan.nbs}: an epoch holds fewer images than a window; "
             f"lower nbs to {plan.num_images} or less"
         )
-    is_fresh = session.checkpoint is None
+    is_fresh = session.checkpoint is None and session.transfer is None
     texts += normalization_warnings(session.config, session.network, plan, is_fresh=is_fresh)
+    texts += freezing_warnings(session.config, is_fresh=is_fresh)
     if plan.batch > plan.nbs:
         texts.append(
             f"batch {plan.batch} is larger than nbs {plan.nbs}: an update sees "

@@ -19,6 +19,7 @@ from visiontrain.predict.sources import Source, open_source
 from visiontrain.predict.writer import ResultWriter
 from visiontrain.protocols import Task
 from visiontrain.run.choose_task import with_task
+from visiontrain.run.exported import settle_exported
 from visiontrain.run.prepare import LoadedModel, check_image_size, device_of, load_model, make_folder, place, task_of
 from visiontrain.run.val import with_training_args
 
@@ -78,7 +79,8 @@ def open_predictor(config: Config) -> Predictor:
     config = with_task(config)
     task = task_of(config)
     loaded = load_model(config, task)
-    return predictor_of(with_training_args(config, loaded, ("imgsz",)), task, loaded, device_of(config))
+    config, task = settle_exported(with_training_args(config, loaded, ("imgsz",)), task, loaded.network)
+    return predictor_of(config, task, loaded, device_of(config))
 
 
 def predictor_of(config: Config, task: Task, loaded: LoadedModel, setup: DeviceSetup) -> Predictor:

@@ -22,6 +22,8 @@ from visiontrain.engine.device import DeviceSetup, choose_device
 from visiontrain.engine.optimizer import OptimizerChoice, choose_optimizer
 from visiontrain.engine.schedule import Schedule, lr_factor
 from visiontrain.errors import CheckpointError, ConfigError, DataError
+from visiontrain.export.onnx_network import SUFFIX as ONNX_SUFFIX
+from visiontrain.export.onnx_network import OnnxNetwork
 from visiontrain.folders import make_run_folder
 from visiontrain.models.network import Network
 from visiontrain.plan import Plan, Tail, plan_run
@@ -30,6 +32,8 @@ from visiontrain.sample import DataSet, Records
 from visiontrain.tasks import TASKS
 
 WEIGHTS_SUFFIXES = (".pt", ".pth")
+RUNS_EXPORTED = ("val", "predict")
+"""Modes that take an exported file as their model."""
 MOST_UNREADABLE = 0.01
 """Share of the training images that may be unreadable."""
 
@@ -123,14 +127,14 @@ def draw_records(records: Records, count: int, seed: int) -> Records:
 
 def fresh_network(config: Config, task: Task, names: tuple[str, ...]) -> Network:
     """An untrained network whose weights are a function of the seed; torch's random state is left alone."""
-    if config.model is not None and Path(config.model).suffix in WEIGHTS_SUFFIXES:
-        raise ConfigError(
-            f"model = {config.model!r}: training from weights is not part of this version; "
-            f"name a network such as {task.default_model}, or continue that run with resume={config.model}"
-        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         return task.fresh_network(config, names)
+
+
+def is_weights_file(model: str | None) -> bool:
+    """Whether `model` is the path of a weights file, and not a network's name or YAML."""
+    return model is not None and Path(model).suffix in WEIGHTS_SUFFIXES
 
 
 def load_model(config: Config, task: Task) -> LoadedModel:
@@ -140,6 +144,8 @@ def load_model(config: Config, task: Task) -> LoadedModel:
         ConfigError: If `model` is no weights file, or of another task.
         CheckpointError: If the file cannot be used.
     """
+    if config.model is not None and Path(config.model).suffix == ONNX_SUFFIX and config.mode in RUNS_EXPORTED:
+        return _load_exported(config.model, task)
     if config.model is None or Path(config.model).suffix not in WEIGHTS_SUFFIXES:
         named = "not given" if config.model is None else f"{config.model!r}, which is not a weights file"
         raise ConfigError(
@@ -158,6 +164,14 @@ def load_model(config: Config, task: Task) -> LoadedModel:
     if checkpoint.get("fp32_took_over"):  # the precision that was asked for did not hold this network's numbers
         args["values"] = {**args["values"], "amp": False}
     return LoadedModel(network, tuple(checkpoint["names"]), args)
+
+
+def _load_exported(model: str, task: Task) -> LoadedModel:
+    """The network of an ONNX file; of its training's arguments it tells those that scoring goes by."""
+    network = OnnxNetwork(Path(model))
+    if network.task != task.name:
+        raise ConfigError(f"model = {model!r}: is for {network.task}, not for {task.name}")
+    return LoadedModel(network, network.names, {"values": network.metadata.args})
 
 
 def place(network: Network, setup: DeviceSetup) -> Network:

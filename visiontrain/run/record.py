@@ -4,54 +4,81 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from visiontrain.data.loader import LoadedWindow
-from visiontrain.engine.checkpoint import save_checkpoint
+from visiontrain.engine.checkpoint import SaveError, save_checkpoint
 from visiontrain.engine.fit import EpochEnd, RunState, TimedWindow
 from visiontrain.engine.noise import advice
 from visiontrain.engine.schedule import Rates
 from visiontrain.engine.window import WindowReport
+from visiontrain.errors import CheckpointError, ConfigError
 from visiontrain.loggers import LOGGERS, LogTarget
 from visiontrain.loggers.csv import CsvLogger
 from visiontrain.protocols import Logger
+from visiontrain.run.interrupt import Interrupt
 from visiontrain.run.parts import Parts, checkpoint_of
 from visiontrain.run.prepare import check_readable
+from visiontrain.run.resuming import LAST, PREVIOUS, WEIGHTS
 from visiontrain.run.session import Session
 from visiontrain.sample import DroppedBoxes
 
 CALIBRATION = "such windows only find the scale: they are counted as calibration_windows, and no image is at fault"
 LOGGER_NAMES = ("console", "csv", "file")
 SECONDS_BETWEEN_WINDOW_LOGS = 0.1
+RETRY_MINUTES = 1.0
+"""After which a checkpoint that could not be written is tried again."""
 
 
 class Recorder:
     """Logs windows and epochs, and writes the checkpoints."""
 
-    def __init__(self, session: Session, folder: Path, loggers: list[Logger]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        folder: Path,
+        loggers: list[Logger],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.interrupt = Interrupt(self.warn)
+        self._clock = clock
         self.unreadable: set[str] = set()
         """Training images that could not be read so far."""
         self._session = session
         self._folder = folder
         self._loggers = loggers
         self._last_window_log = -math.inf
+        self._complaints: set[str] = set()
+        self._saved = session.state.window if session.checkpoint is not None else -1  # window of the last checkpoint
+        self._next_save = self._clock() + 60 * session.config.save_minutes
         self._dropped = DroppedBoxes()  # since the last epoch ended
         self._sizes: list[int] = []  # images of each window since the last epoch ended
 
     @property
     def last(self) -> Path:
-        return self._folder / "weights" / "last.pt"
+        return self._folder / WEIGHTS / LAST
 
     @property
     def best(self) -> Path:
-        return self._folder / "weights" / "best.pt"
+        return self._folder / WEIGHTS / "best.pt"
 
     def log(self, event: str, values: Mapping[str, Any]) -> None:
+        """Tell all loggers. One that cannot write (a full disk, a folder that is gone) does not end the run."""
         for logger in self._loggers:
-            logger.log(event, values)
+            try:
+                logger.log(event, values)
+            except OSError as error:
+                self._complain(str(error))
+
+    def _complain(self, text: str) -> None:
+        """Say once what cannot be written."""
+        if text not in self._complaints:
+            self._complaints.add(text)
+            self.warn(f"{text}; training goes on without it")
 
     def warn(self, text: str) -> None:
         self.log("warning", {"text": text})
@@ -71,8 +98,23 @@ class Recorder:
                     self.warn(f"{path}: cannot be read; it is left out of its window")
             check_readable(data, len(self.unreadable), num_images, remedy="mend them (train.log names them) and resume")
 
-    def window(self, window: TimedWindow, report: WindowReport, state: RunState, rates: Rates) -> None:
-        """Tell what became of a window; progress at most ten times a second, as it waits for the device."""
+    def window(
+        self,
+        window: TimedWindow,
+        report: WindowReport,
+        state: RunState,
+        rates: Rates,
+        find_culprits: Callable[[TimedWindow], list[str]],
+    ) -> None:
+        """Tell what became of a window; progress at most ten times a second, as it waits for the device.
+
+        Args:
+            window: With its batches.
+            report: Of it.
+            state: Where the run stands behind it.
+            rates: It was trained at.
+            find_culprits: Names the images of a window that are to blame by themselves.
+        """
         planned = window.planned
         self._sizes.append(report.num_images)
         for batch in window:
@@ -83,7 +125,9 @@ class Recorder:
             return
         if not report.applied:
             images = ", ".join(path for batch in window for path in batch.paths)
-            self.warn(f"window {planned.number} was left out: {report.reason}; its images: {images}")
+            culprits = find_culprits(window) if report.num_images and not report.is_forward_finite else []
+            blame = f"; by itself it is {', '.join(culprits)}" if culprits else ""
+            self.warn(f"window {planned.number} was left out: {report.reason}{blame}; its images: {images}")
             return
         now = time.monotonic()
         if now - self._last_window_log < SECONDS_BETWEEN_WINDOW_LOGS:
@@ -117,28 +161,70 @@ class Recorder:
         if parts.noise is not None:
             sentence = advice(parts.noise.estimate(), self._session.config.nbs)
             self.log("note", {"text": f"epoch {end.state.epoch}: {sentence}"})
-        values = checkpoint_of(parts, self._session, end)
+        values = checkpoint_of(parts, self._session, end.state, end.metrics)
         if end.is_best:
-            save_checkpoint(self.best, values)
+            self._save(self.best, values)
         period = self._session.config.save_period
         if period > 0 and end.state.epoch % period == 0:
-            save_checkpoint(self.last.with_name(f"epoch{end.state.epoch}.pt"), values)
-        save_checkpoint(self.last, values)  # last of all: a run that is killed before goes on from the epoch before
+            self._save(self.last.with_name(f"epoch{end.state.epoch}.pt"), values)
+        self._save_last(values, end.state)  # last of all: a run that is killed before goes on from the one before
+
+    def is_to_end(self, state: RunState, parts: Parts) -> bool:
+        """Save where that is due, and tell whether the user wants the run to end."""
+        wants_end = self.interrupt.signum is not None
+        if (wants_end or self._clock() >= self._next_save) and self._saved != state.window:
+            self._save_last(checkpoint_of(parts, self._session, state), state)
+        return wants_end
+
+    def _save_last(self, values: Mapping[str, Any], state: RunState) -> None:
+        is_saved = self._save(self.last, values, previous=self.last.with_name(PREVIOUS))
+        self._saved = state.window if is_saved else -1
+        minutes = self._session.config.save_minutes
+        self._next_save = self._clock() + 60 * (minutes if is_saved else min(minutes, RETRY_MINUTES))
+
+    def _save(self, path: Path, values: Mapping[str, Any], *, previous: Path | None = None) -> bool:
+        """Whether the checkpoint could be written; if not, it is told, and training goes on."""
+        try:
+            save_checkpoint(path, values, previous=previous)
+        except SaveError as error:
+            self.warn(f"{error}; training goes on and tries again in {RETRY_MINUTES:g} minute at the latest")
+            return False
+        return True
+
+    def check_saved(self, state: RunState) -> None:
+        """Raises CheckpointError if the run has ended and is not on disk."""
+        if self._saved != state.window:
+            raise CheckpointError(
+                f"{self.last}: the run has ended and could not be saved; make room and go on with "
+                f"resume={self._folder}, from its last checkpoint"
+            )
 
 
 @contextmanager
 def open_recorder(session: Session, folder: Path) -> Iterator[Recorder]:
     """The recorder of a run; its log files are closed however the run ends."""
-    (folder / "weights").mkdir(parents=True, exist_ok=True)
     target = LogTarget(folder, _columns(session), quiet=session.config.quiet)
     results = folder / "results.csv"
-    if session.checkpoint is None:
-        results.unlink(missing_ok=True)  # only with exist_ok: this is a new run
-    else:
-        CsvLogger(results, target.columns).truncate_after(session.state.epoch)
-    loggers = [LOGGERS[name](target) for name in LOGGER_NAMES]
     try:
-        yield Recorder(session, folder, loggers)
+        (folder / WEIGHTS).mkdir(parents=True, exist_ok=True)
+        if session.checkpoint is None:
+            for path in (results, folder / "results.json"):
+                path.unlink(missing_ok=True)  # only with exist_ok, or a run that starts over: this is a new run
+        else:
+            CsvLogger(results, target.columns).truncate_after(session.state.epoch)
+            last = folder / WEIGHTS / LAST
+            if session.is_last_damaged and last.exists():
+                last.replace(last.with_name("damaged.pt"))  # or it would replace the good one before it
+        loggers = [LOGGERS[name](target) for name in LOGGER_NAMES]
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: the run folder cannot be written ({error.strerror or error}); mend its rights, or choose "
+            "another place with project= or save_dir="
+        ) from error
+    recorder = Recorder(session, folder, loggers)
+    try:
+        with recorder.interrupt:
+            yield recorder
     finally:
         for logger in loggers:
             logger.close()

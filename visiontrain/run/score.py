@@ -15,10 +15,12 @@ from visiontrain.data.dataset import EvalDataset
 from visiontrain.data.loader import EvalLoader
 from visiontrain.engine.device import DeviceSetup
 from visiontrain.engine.evaluate import evaluate
+from visiontrain.engine.fit import Interrupted
 from visiontrain.engine.precision import Precision
 from visiontrain.models.network import Network
 from visiontrain.protocols import Criterion, Decoder, Evaluator, Task
-from visiontrain.run.pictures import draw_predictions
+from visiontrain.run.interrupt import Interrupt
+from visiontrain.run.pictures import MAX_IMAGES, NUM_PICTURES, draw_predictions
 from visiontrain.sample import Batch, Records
 
 
@@ -28,6 +30,8 @@ class Scorer:
 
     task: Task
     loader: EvalLoader
+    pictured: EvalLoader
+    """Images from all over the split: it may be sorted by class."""
     criterion: Criterion
     scoring_decoder: Decoder
     decoder: Decoder
@@ -37,13 +41,19 @@ class Scorer:
     device: torch.device
     warn: Callable[[str], None]
     unreadable: set[str] = field(default_factory=set)
-    """Images that could not be read so far: their boxes count as missed."""
+    """Images that could not be read so far: what they show counts as missed."""
 
-    def score(self, network: nn.Module) -> tuple[Mapping[str, Any], dict[str, float]]:
-        """The task's metrics and the loss parts."""
+    def score(
+        self, network: nn.Module, interrupt: Interrupt | None = None
+    ) -> tuple[Mapping[str, Any], dict[str, float]]:
+        """The task's metrics and the loss parts.
+
+        Raises:
+            Interrupted: If a signal comes meanwhile.
+        """
         return evaluate(
             network,
-            self._watched(),
+            self._watched(interrupt),
             criterion=self.criterion,
             decoder=self.scoring_decoder,
             evaluator=self.evaluator,
@@ -52,10 +62,10 @@ class Scorer:
         )
 
     def draw(self, network: nn.Module, folder: Path) -> None:
-        """Pictures of labels and predictions of the first images."""
+        """Pictures of labels and predictions of some images."""
         draw_predictions(
             network,
-            self.loader,
+            self.pictured,
             folder,
             task=self.task,
             decoder=self.decoder,
@@ -64,11 +74,13 @@ class Scorer:
             device=self.device,
         )
 
-    def _watched(self) -> Iterator[Batch]:
+    def _watched(self, interrupt: Interrupt | None) -> Iterator[Batch]:
         for batch in self.loader:
+            if interrupt is not None and interrupt.signum is not None:
+                raise Interrupted
             for path in set(batch.unreadable) - self.unreadable:
                 self.unreadable.add(path)
-                self.warn(f"{path}: cannot be read; its objects count as missed")
+                self.warn(f"{path}: cannot be read; what it shows counts as missed")
             yield batch
 
     def close(self) -> None:
@@ -88,10 +100,14 @@ def open_scorer(
     warn: Callable[[str], None],
 ) -> Scorer:
     """Make the scorer of `records` for networks like `network`."""
-    dataset = EvalDataset(records, task.val_transform(config, network), max_pixels=config.max_pixels)
+    transform = task.val_transform(config, network)
+    dataset = EvalDataset(records, transform, max_pixels=config.max_pixels)
+    per_picture = min(config.batch, MAX_IMAGES)
+    some = EvalDataset(_spread(records, NUM_PICTURES * per_picture), transform, max_pixels=config.max_pixels)
     return Scorer(
         task=task,
         loader=EvalLoader(dataset, task.collate, batch=config.batch, workers=setup.workers),
+        pictured=EvalLoader(some, task.collate, batch=per_picture, workers=0),
         criterion=task.criterion(network, config),
         scoring_decoder=task.scoring_decoder(network, config),
         decoder=task.decoder(network, config),
@@ -101,3 +117,9 @@ def open_scorer(
         device=setup.device,
         warn=warn,
     )
+
+
+def _spread(records: Records, count: int) -> Records:
+    """So many of the records at even distances; all of them where there are no more."""
+    places = range(len(records)) if len(records) <= count else (place * len(records) // count for place in range(count))
+    return Records([records[place] for place in places])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from visiontrain.config.schema import Config
 from visiontrain.data.cache import ImageCache
 from visiontrain.engine.checkpoint import load_checkpoint
-from visiontrain.engine.fit import RunState, Training, fit
+from visiontrain.engine.culprit import find_culprits
+from visiontrain.engine.fit import RunState, TooManySkips, Training, fit
 from visiontrain.engine.noise import advice
+from visiontrain.errors import ConfigError, Stopped
 from visiontrain.report.curves import plot_results
 from visiontrain.run.banner import banner_lines
 from visiontrain.run.caching import open_cache
@@ -24,8 +26,11 @@ from visiontrain.run.precise_bn import rewrite_statistics
 from visiontrain.run.prepare import make_folder
 from visiontrain.run.process import own_random_state, process_settings
 from visiontrain.run.record import Recorder, open_recorder
+from visiontrain.run.resuming import LAST, PREVIOUS, WEIGHTS
 from visiontrain.run.session import Session, open_session
 
+MOST_HALVINGS = 2
+"""Of the learning rate, for windows that are left out one after the other."""
 REPRODUCED = 1e-6
 """How far the final score of best.pt may be from the one that made it the best."""
 
@@ -57,11 +62,35 @@ def train_run(config: Config) -> TrainResult:
     """
     session = open_session(config)
     with open_cache(session) as cache:
-        return _run(session, cache)
+        folder = session.folder or make_folder(session.config)
+        while True:
+            try:
+                return _run(session, folder, cache)
+            except TooManySkips as error:
+                session = _gone_back(session, folder, error)
 
 
-def _run(session: Session, cache: ImageCache | None) -> TrainResult:
-    folder = session.folder or make_folder(session.config)
+def _gone_back(session: Session, folder: Path, error: TooManySkips) -> Session:
+    """The run at its last checkpoint, or at its start where it has none, with half the learning rate.
+
+    Raises:
+        ConfigError: If that was done often enough.
+    """
+    halvings = error.state.halvings + 1
+    if halvings > MOST_HALVINGS:
+        raise ConfigError(
+            f"{error}; going back to the last checkpoint with half the learning rate has not helped "
+            f"{MOST_HALVINGS} times. Look at the images that {folder / 'train.log'} names; lower lr0 (now "
+            f"{session.config.lr0:g}) or clip, or type amp=False"
+        )
+    is_saved = any((folder / WEIGHTS / name).is_file() for name in (LAST, PREVIOUS))
+    again = open_session(replace(session.config, resume=str(folder)) if is_saved else session.config)
+    note = f"{error}: going back to image {again.state.images} with 1/{2**halvings} of the learning rate"
+    state = replace(again.state, halvings=halvings, skipped_in_a_row=0)
+    return replace(again, folder=folder, state=state, changes=(*again.changes, note))
+
+
+def _run(session: Session, folder: Path, cache: ImageCache | None) -> TrainResult:
     settings = process_settings(session.setup, is_deterministic=session.config.deterministic)
     random_state = own_random_state(session.setup, session.config.seed)
     with settings, random_state, open_recorder(session, folder) as recorder:
@@ -69,19 +98,27 @@ def _run(session: Session, cache: ImageCache | None) -> TrainResult:
         try:
             _begin(session, folder, parts, recorder)
             state = fit(_training(session, parts, recorder), session.state)
+            _check_whole(session, folder, recorder, state)
             return _finish(session, folder, parts, recorder, state)
-        except KeyboardInterrupt:
-            is_saved = recorder.last.is_file()
-            recorder.warn(f"stopped; go on with resume={folder}" if is_saved else "stopped before its first checkpoint")
-            raise
         finally:
             parts.close()
+
+
+def _check_whole(session: Session, folder: Path, recorder: Recorder, state: RunState) -> None:
+    """Raises Stopped if a signal has ended the run, CheckpointError if it is not on disk."""
+    recorder.check_saved(state)
+    signum = recorder.interrupt.signum
+    if signum is not None and state.images < session.recipe.plan.total_images:
+        recorder.warn(f"stopped and saved at image {state.images}; go on with resume={folder}")
+        raise Stopped(signum)
 
 
 def _begin(session: Session, folder: Path, parts: Parts, recorder: Recorder) -> None:
     """Write and say what is about to be done."""
     write_args(folder / "args.yaml", session.config)
     write_json(folder / "plan.json", plan_document(session))
+    if session.transfer is not None:
+        write_json(folder / "transfer.json", session.transfer.document())
     recorder.log(
         "start",
         {
@@ -97,24 +134,33 @@ def _begin(session: Session, folder: Path, parts: Parts, recorder: Recorder) -> 
 
 
 def _training(session: Session, parts: Parts, recorder: Recorder) -> Training:
-    config, scorer = session.config, parts.scorer
+    config, scorer, device = session.config, parts.scorer, session.setup.device
+    criterion, schedule = session.task.criterion(parts.network, config), session.recipe.schedule
     return Training(
         network=parts.network,
         average=parts.average,
         gradients=parts.transaction.gradients,
         transaction=parts.transaction,
-        schedule=session.recipe.schedule,
-        criterion=session.task.criterion(parts.network, config),
+        schedule=replace(schedule, lr0=schedule.lr0 * 0.5**session.state.halvings),
+        criterion=criterion,
         precision=session.precision,
-        device=session.setup.device,
+        device=device,
         plan=session.recipe.plan,
-        windows=lambda first_window: recorder.watch(parts.loader.windows(first_window)),
-        validate=None if scorer is None else lambda network, epoch: scorer.score(network),
+        windows=lambda first_window: recorder.watch(parts.windows(first_window)),
+        validate=None if scorer is None else lambda network, epoch: scorer.score(network, recorder.interrupt),
         validates=lambda epoch: epoch % config.val_interval == 0 or epoch == config.epochs,
         ranking=session.task.ranking,
         patience=config.patience,
-        on_window=recorder.window,
+        max_skips=config.max_skips,
+        on_window=lambda window, report, state, rates: recorder.window(
+            window,
+            report,
+            state,
+            rates,
+            lambda window: find_culprits(parts.network, criterion, window, session.precision, device),
+        ),
         on_epoch=lambda end: recorder.epoch(end, parts),
+        is_to_end=lambda state: recorder.is_to_end(state, parts),
     )
 
 

@@ -12,6 +12,8 @@ from visiontrain.config.schema import Config
 from visiontrain.engine.precision import choose_precision
 from visiontrain.errors import ConfigError
 from visiontrain.run.choose_task import with_task
+from visiontrain.run.class_names import with_names_of_weights
+from visiontrain.run.exported import settle_exported
 from visiontrain.run.files import as_json, write_json
 from visiontrain.run.prepare import (
     LoadedModel,
@@ -71,20 +73,15 @@ def val_run(config: Config) -> ValResult:
     config = with_task(config)
     task = task_of(config)
     loaded = load_model(config, task)
-    config = with_training_args(config, loaded, TAKEN_OVER)
+    config, task = settle_exported(with_training_args(config, loaded, TAKEN_OVER), task, loaded.network)
     if config.data is None:
         raise ConfigError("data: is not given, and the weights do not tell; name the data set's YAML file")
     data = read_data(config, task, (config.split,))
+    data = with_names_of_weights(data, loaded.names, config.map_names)
     records = split_of(data, config.split)
-    if data.names != loaded.names:
-        raise ConfigError(
-            f"data: its classes are {', '.join(data.names)}; those of the weights are {', '.join(loaded.names)}: "
-            "they must be the same, in the same order"
-        )
     check_image_size(config, loaded.network)
     setup = device_of(config)
     precision = choose_precision(str(config.amp), setup.device)
-    folder = make_folder(config)
     network = place(loaded.network, setup)
     scorer = open_scorer(
         config,
@@ -97,6 +94,7 @@ def val_run(config: Config) -> ValResult:
         warn=lambda text: print(f"warning: {text}", file=sys.stderr),
     )
     try:
+        folder = make_folder(config)
         metrics, losses = scorer.score(network)
         if config.plots:
             scorer.draw(network, folder)

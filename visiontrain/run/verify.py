@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from visiontrain.config.schema import Config
@@ -22,13 +21,13 @@ from visiontrain.engine.equivalence import (
     plain_gradient,
     settings_of,
 )
-from visiontrain.errors import DataError
+from visiontrain.errors import ConfigError, DataError
 from visiontrain.models.info import training_bytes
 from visiontrain.plan import Plan, Window
 from visiontrain.run.choose_task import with_task
 from visiontrain.run.files import as_json
 from visiontrain.run.normalization import normalization_warnings
-from visiontrain.run.prepare import WEIGHTS_SUFFIXES, load_model, place, task_of
+from visiontrain.run.prepare import is_weights_file, load_model, place, task_of
 from visiontrain.run.process import own_random_state, process_settings
 from visiontrain.run.samples import largest_size, open_samples
 from visiontrain.run.session import Session, open_session
@@ -171,8 +170,11 @@ def _size_of(window: Window) -> int:
 
 def _open(config: Config) -> tuple[Session, bool]:
     """What training would start from, and whether its weights have been trained."""
-    if config.model is None or Path(config.model).suffix not in WEIGHTS_SUFFIXES:
-        return open_session(config), False
+    if not is_weights_file(config.model):
+        if config.map_names is not None:
+            raise ConfigError("map_names: has no effect on a network that is made for the data; leave it out")
+        session = open_session(config)
+        return session, session.transfer is not None
     config = with_task(config)
     loaded = load_model(config, task_of(config))
     return open_session(with_training_args(config, loaded, TAKEN_OVER), trained=loaded), True

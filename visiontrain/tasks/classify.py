@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -19,13 +20,13 @@ from visiontrain.data.transforms.classify import (
     ClassifyVal,
     stored_long_side,
 )
-from visiontrain.decode import decode_classes
+from visiontrain.decode import class_probabilities
+from visiontrain.errors import ConfigError
 from visiontrain.loggers.tables import classification_table
 from visiontrain.losses.classification import ClassificationCriterion
 from visiontrain.metrics.classification import METRIC_COLUMNS, ClassificationEvaluator
 from visiontrain.models.classifiers import build_classifier
 from visiontrain.models.network import Network
-from visiontrain.models.pretrained import fetch_pretrained_, load_pretrained_
 from visiontrain.plan import Plan
 from visiontrain.predict.probs import find_probs
 from visiontrain.protocols import Criterion, Decoder, Evaluator, Task
@@ -69,7 +70,8 @@ def _faults_of_labels(split: str, records: Records) -> list[str]:
     for kind, paths in found.items():
         if paths:
             shown = ", ".join(paths[:SHOWN]) + (", …" if len(paths) > SHOWN else "")
-            faults.append(f"{split}: {len(paths)} images have {kind}: {shown}; {remedies[kind]}")
+            count = "1 image has" if len(paths) == 1 else f"{len(paths)} images have"
+            faults.append(f"{split}: {count} {kind}: {shown}; {remedies[kind]}")
     return faults
 
 
@@ -99,18 +101,13 @@ def _val_transform(config: Config, network: Network) -> ClassifyVal:
 
 
 def _fresh_network(config: Config, names: tuple[str, ...]) -> Network:
-    network = build_classifier(
+    return build_classifier(
         config.model or DEFAULT_MODEL,
         names,
         imgsz=config.imgsz,
         dropout=config.dropout,
         multi_label=config.multi_label or None,
     )
-    if config.pretrained is True:
-        fetch_pretrained_(network)
-    elif config.pretrained:
-        load_pretrained_(network, config.pretrained)
-    return network
 
 
 def _settle(config: Config, data: DataSet) -> Config:
@@ -133,6 +130,13 @@ def balanced_weights(records: Records, num_classes: int) -> tuple[float, ...]:
 
 
 def _criterion(network: Network, config: Config) -> Criterion:
+    if network.multi_label != config.multi_label:
+        raise ConfigError(
+            f"multi_label = {config.multi_label}: the network's own, of its YAML or its training, is "
+            f"{network.multi_label}; type multi_label={network.multi_label}"
+        )
+    if config.class_weights is not None and not any(config.class_weights):
+        raise ConfigError("class_weights: are 0 for every class, so nothing counts; give one of them a weight")
     default = "bce" if network.multi_label else "cross_entropy"
     assert config.class_weights != BALANCED, "the data settle it"
     return ClassificationCriterion(
@@ -145,9 +149,15 @@ def _criterion(network: Network, config: Config) -> Criterion:
     )
 
 
+def _finish(network: Network, outputs: Any) -> Mapping[str, Tensor]:
+    if isinstance(outputs, Mapping):
+        return outputs
+    return {"probs": class_probabilities(outputs, multi_label=network.multi_label)}
+
+
 def _decoder(network: Network, config: Config) -> Decoder:
-    def decode(outputs: Tensor) -> list[dict[str, Tensor]]:
-        return decode_classes(outputs, multi_label=network.multi_label)
+    def decode(outputs: Any) -> list[dict[str, Tensor]]:
+        return [{"probs": row} for row in _finish(network, outputs)["probs"].detach()]
 
     return decode
 
@@ -192,6 +202,7 @@ CLASSIFY = Task(
     fresh_network=_fresh_network,
     settle=_settle,
     criterion=_criterion,
+    finish=_finish,
     scoring_decoder=_decoder,
     decoder=_decoder,
     evaluator=_evaluator,

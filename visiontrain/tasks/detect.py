@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -19,7 +20,7 @@ from visiontrain.errors import ConfigError
 from visiontrain.loggers.tables import metrics_table
 from visiontrain.losses.detection import DetectionCriterion
 from visiontrain.metrics.detection import DetectionEvaluator
-from visiontrain.models.build import build_network
+from visiontrain.models.detectors import build_detector
 from visiontrain.models.heads import DetectionOutputs, decode_boxes
 from visiontrain.models.network import Network
 from visiontrain.plan import Plan
@@ -88,7 +89,8 @@ def _train_transform(config: Config) -> TrainTransform:
 
 def _letterbox(config: Config, network: Network) -> Letterbox:
     assert config.imgsz is not None
-    return Letterbox(config.imgsz, max(network.strides))
+    # A network of one size, such as an exported one, is given whole squares.
+    return Letterbox(config.imgsz, max(network.strides), square=network.fixed_size is not None)
 
 
 def _stored_size(imgsz: int) -> int:
@@ -96,7 +98,7 @@ def _stored_size(imgsz: int) -> int:
 
 
 def _fresh_network(config: Config, names: tuple[str, ...]) -> Network:
-    return build_network(config.model or DEFAULT_MODEL, names)
+    return build_detector(config.model or DEFAULT_MODEL, names)
 
 
 def _settle(config: Config, data: DataSet) -> Config:
@@ -107,21 +109,28 @@ def _criterion(network: Network, config: Config) -> Criterion:
     return DetectionCriterion(box=config.box, cls=config.cls, dfl=config.dfl)
 
 
+def _finish(network: Network, outputs: DetectionOutputs | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    if isinstance(outputs, Mapping):
+        return outputs
+    return {"boxes": decode_boxes(outputs), "scores": outputs.class_logits.float().sigmoid()}
+
+
 def _scoring_decoder(network: Network, config: Config) -> Decoder:
-    return _decoder_of(config, SCORING_CONF, multi_label=True)
+    return _decoder_of(network, config, SCORING_CONF, multi_label=True)
 
 
 def _decoder(network: Network, config: Config) -> Decoder:
-    return _decoder_of(config, VISIBLE_CONF, multi_label=False)
+    return _decoder_of(network, config, VISIBLE_CONF, multi_label=False)
 
 
-def _decoder_of(config: Config, default_conf: float, *, multi_label: bool) -> Decoder:
+def _decoder_of(network: Network, config: Config, default_conf: float, *, multi_label: bool) -> Decoder:
     conf = default_conf if config.conf is None else config.conf
 
-    def decode(outputs: DetectionOutputs) -> list[dict[str, Tensor]]:
+    def decode(outputs: Any) -> list[dict[str, Tensor]]:
+        finished = _finish(network, outputs)
         return decode_detections(
-            decode_boxes(outputs),
-            outputs.class_logits.float().sigmoid(),
+            finished["boxes"],
+            finished["scores"],
             conf=conf,
             iou=config.iou,
             max_det=config.max_det,
@@ -163,10 +172,11 @@ DETECT = Task(
     val_transform=_letterbox,
     prepare=lambda config, network: _letterbox(config, network).fit,
     collate=collate_detection,
-    network=build_network,
+    network=build_detector,
     fresh_network=_fresh_network,
     settle=_settle,
     criterion=_criterion,
+    finish=_finish,
     scoring_decoder=_scoring_decoder,
     decoder=_decoder,
     evaluator=_evaluator,

@@ -9,6 +9,7 @@ from visiontrain.data.transforms.geometry import (
     Tile,
     flipping,
     foreshortening,
+    move_all_boxes,
     move_boxes,
     rotation,
     scaling,
@@ -117,3 +118,15 @@ def test_boxes_are_moved_as_by_their_corners(matrix):
     boxes = np.random.default_rng(0).uniform(0, 90, (20, 4)).astype(np.float32)
     boxes[:, 2:] += boxes[:, :2]
     np.testing.assert_allclose(move_boxes(boxes, matrix), warp_boxes(boxes, matrix), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("matrices", [UPRIGHT, [UPRIGHT[1], FREE[0]]])
+def test_moving_the_boxes_of_all_tiles_at_once_is_moving_those_of_each(matrices):
+    rng = np.random.default_rng(0)
+    boxes = [rng.uniform(0, 90, (count, 4)).astype(np.float32) for count in range(len(matrices))]
+    for part in boxes:
+        part[:, 2:] += part[:, :2]
+    each = [move_boxes(part, matrix) for part, matrix in zip(boxes, matrices, strict=True)]
+    together = move_all_boxes(boxes, matrices)
+    np.testing.assert_array_equal(together, np.concatenate(each))
+    assert together.dtype == np.float32

@@ -7,6 +7,7 @@ import pytest
 
 from visiontrain.boxes import warp_boxes
 from visiontrain.data.sampler import epoch_permutation
+from visiontrain.data.transforms.geometry import FILL
 from visiontrain.data.transforms.train import AugmentSettings, TrainTransform, swap_classes
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.sample import DroppedBoxes, SampleKey
@@ -303,6 +304,20 @@ def test_color_changes_pixels_and_no_boxes(painted):
     plain, colored = (TrainTransform(s, 0)(key, source) for s in (PLAIN, replace(PLAIN, hsv_v=0.4)))
     assert not np.array_equal(plain.image, colored.image)
     np.testing.assert_array_equal(plain.boxes, colored.boxes)
+
+
+@pytest.mark.parametrize("change", [{}, {"mixup": 1.0}, {"copy_paste": 1.0}, {"degrees": 20.0}, {"flipud": 1.0}])
+def test_color_changes_the_padding_as_it_does_the_picture(change, painted):
+    settings = replace(PLAIN, mosaic=1, scale=0.5, hsv_h=0.5, hsv_s=0.9, hsv_v=0.4, **change)
+    source = painted(*FOUR)
+    for image in source.images:
+        image[:] = FILL
+    values = set()
+    for epoch in range(9):
+        image = TrainTransform(settings, 0)(SampleKey(epoch, 0, 0), source).image
+        assert np.ptp(image.astype(int)) <= 1  # channels may be rounded differently
+        values.add(int(image[0, 0, 0]))
+    assert len(values) > 3
 
 
 def test_values_out_of_range_are_refused_all_at_once():

@@ -43,7 +43,8 @@ def label_findings(data: DataSet, *, imgsz: int, stride: int) -> Findings:
     """
     findings = Findings()
     for split, records in data.splits.items():
-        _add_tiny(findings, split, records, data.names, imgsz=imgsz, stride=stride)
+        if not data.findings.count("box-in-fractions", split):  # all would be tiny for want of their unit
+            _add_tiny(findings, split, records, data.names, imgsz=imgsz, stride=stride)
     if "train" in data.splits:
         counts = {split: class_counts(records, len(data.names)) for split, records in data.splits.items()}
         _add_classes(findings, data, counts)
@@ -77,8 +78,8 @@ def _add_tiny(
 def _add_classes(findings: Findings, data: DataSet, counts: dict[str, NDArray[np.int64]]) -> None:
     train = counts["train"]
     most = int(train.max(initial=0))
-    if not most:
-        return  # no label at all, which the reader tells
+    if not most or data.findings.count("class-from-one", "train"):
+        return  # no label at all, or labels of other classes than they mean, which the reader tells
     for name, count in zip(data.names, train.tolist(), strict=True):
         if not count:
             findings.add("class-unused", "train", data.source, text=name)

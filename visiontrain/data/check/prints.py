@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 PRINT_BYTES = 32
 ALIKE_BITS = 15
-"""The most bits of 256 in which the prints of two copies of a picture differ. Copies at 60 % of the size, at JPEG
-quality 60, or 15 % brighter stayed within 16 bits on photographs; different pictures of BCCD, of hands before one
-wall and of aquariums were at least 24 bits apart."""
+"""The most bits of 256 in which the prints of two copies of a picture differ. Copies of photographs at half of the size
+or at JPEG quality 60 stayed within 14, those made 15 % brighter within 16; different pictures of BCCD, of hands before
+one wall and of aquariums were at least 24 bits apart."""
 EVEN = 2.0
 """Standard deviation of the grey levels, 0 to 255, below which a picture has nothing to tell it by: blank frames are
 not copies of each other."""

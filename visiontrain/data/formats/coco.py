@@ -15,8 +15,8 @@ from visiontrain.data.formats.description import (
     SPLIT_KEYS,
     described_entries,
     described_format,
-    download_notes,
     given_names,
+    key_notes,
     load_yaml,
     yaml_of,
 )
@@ -179,7 +179,7 @@ def _described_layout(path: Path) -> Layout:
             files.setdefault(split, []).append((file, folder))
     if faults:
         raise DataError(faults)
-    return Layout(files, names, download_notes(description, path))
+    return Layout(files, names, key_notes(description, path))
 
 
 def _found_files(folder: Path) -> dict[str, list[Path]]:

@@ -217,11 +217,16 @@ def given_names(description: Mapping[str, Any], path: Path) -> tuple[str, ...] |
     return None
 
 
-def download_notes(description: Mapping[str, Any], path: Path) -> list[str]:
-    """What is told where the YAML says how to fetch the data."""
-    if not description.get("download"):
-        return []
-    return [f"{path}: `download` is never run; fetch the data yourself where they are missing"]
+def key_notes(description: Mapping[str, Any], path: Path) -> list[str]:
+    """What is told of keys without effect: one that says how to fetch the data, and those that are unknown."""
+    known = [*SPLIT_KEYS, "path", "names", "nc"]
+    splits = [word for words in SPLIT_KEYS.values() for word in words]
+    silent = {*known, *splits, *(f"{word}_images" for word in splits), "download", "suggested"}
+    unknown = [str(key) for key in description if key not in silent]
+    notes = [f"{path}: keys {', '.join(unknown)}: not used; it may have {', '.join(known)}"] if unknown else []
+    if description.get("download"):
+        notes.append(f"{path}: `download` is never run; fetch the data yourself where they are missing")
+    return notes
 
 
 def refuse_image_folders(description: Mapping[str, Any], path: Path) -> None:

@@ -23,9 +23,9 @@ from visiontrain.data.formats.description import (
     SPLIT_KEYS,
     YAML_NAMES,
     YAML_SUFFIXES,
-    download_notes,
     entries_of,
     given_names,
+    key_notes,
     load_yaml,
     refuse_image_folders,
     root_of,
@@ -181,7 +181,7 @@ def _described(yaml_path: Path) -> tuple[_FolderLayout, tuple[str, ...] | None, 
         for split in SPLIT_KEYS
     }
     layout = _FolderLayout({split: entries for split, entries in folders.items() if entries})
-    return layout, names, download_notes(description, yaml_path)
+    return layout, names, key_notes(description, yaml_path)
 
 
 def _is_of_detection(folder: Path) -> bool:

@@ -24,9 +24,9 @@ from typing import NamedTuple
 from visiontrain.data.formats.class_labels import Listed, read_layout
 from visiontrain.data.formats.description import (
     SPLIT_KEYS,
-    download_notes,
     entries_of,
     given_names,
+    key_notes,
     load_yaml,
     refuse_image_folders,
     root_of,
@@ -182,7 +182,7 @@ def _described(yaml_path: Path) -> _Described:
     refuse_image_folders(description, yaml_path)
     root, names = root_of(description, yaml_path), given_names(description, yaml_path)
     files = {split: Path(os.path.normpath(root / of_split[0][1])) for split, of_split in entries.items() if of_split}
-    return _Described(files, names, download_notes(description, yaml_path))
+    return _Described(files, names, key_notes(description, yaml_path))
 
 
 def _read_tables(files: Mapping[str, Path]) -> _CsvLayout:

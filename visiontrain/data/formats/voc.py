@@ -14,8 +14,8 @@ from visiontrain.data.formats.description import (
     SPLIT_KEYS,
     described_entries,
     described_format,
-    download_notes,
     given_names,
+    key_notes,
     load_yaml,
     yaml_of,
 )
@@ -132,7 +132,7 @@ def _described_layout(path: Path) -> Layout:
         raise DataError(faults)
     if not parts:
         raise DataError(f"{path}: names no split; `train: {LIST_FOLDER}/Main/train.txt` would name one")
-    return Layout(parts, names, download_notes(description, path))
+    return Layout(parts, names, key_notes(description, path))
 
 
 def _described_part(what: str, entry: Path, image_folder: Path | None) -> Part:
@@ -220,13 +220,13 @@ def _label_part(part: Part, remarks: Remarks) -> tuple[list[LabelledImage], list
     """The images of a part with their boxes, and those of them that have no XML file."""
     images = _images_by_stem(part.image_folder)
     xml_of = {path.stem: path for path in visible_files(part.xml_folder, ".xml")}
-    stems = _listed(part.list_file) if part.list_file else sorted(xml_of)
+    stems = _listed(part.list_file) if part.list_file else [(stem, None) for stem in sorted(xml_of)]
     labelled: list[LabelledImage] = []
     without: list[Path] = []
     missing: list[str] = []
     unreadable: set[Path] = set()
     num_faults = len(remarks.faults)
-    for stem in stems:
+    for stem, line in stems:
         try:
             file = read_voc(xml_of[stem], remarks, next(iter(images.get(stem, ())), None)) if stem in xml_of else None
         except DataError as error:
@@ -238,7 +238,8 @@ def _label_part(part: Part, remarks: Remarks) -> tuple[list[LabelledImage], list
         if path is None:
             is_elsewhere = file is not None and file.file_name and Path(file.file_name).stem != stem
             missing.append(f"{stem} (or {file.file_name})" if file and is_elsewhere else stem)
-            remarks.add("image-missing", xml_of.get(stem) or part.list_file, text=missing[-1])
+            where = (xml_of[stem], None) if stem in xml_of else (part.list_file, line)
+            remarks.add("image-missing", *where, text=missing[-1])
             continue
         labelled.append(LabelledImage(path, file.boxes if file else (), file.told_size if file else None))
         if file is None:
@@ -248,16 +249,16 @@ def _label_part(part: Part, remarks: Remarks) -> tuple[list[LabelledImage], list
         without = [path for paths in images.values() for path in paths if path not in claimed]
         labelled += [LabelledImage(path, (), None) for path in without]
         labelled.sort(key=lambda image: image.path)
-    where = part.list_file or part.xml_folder
     if missing:
+        place = part.list_file or part.xml_folder
         remedy = (
-            f"they were looked for in {part.image_folder}; fetch them, take them out of {where.name}, or give their "
+            f"they were looked for in {part.image_folder}; fetch them, take them out of {place.name}, or give their "
             f"folder as `{remarks.split}_images` in a YAML"
         )
-        remarks.faults.append(f"{where}: {remarks.split}: {missing_fault(missing, len(stems), remedy)}")
+        remarks.faults.append(f"{place}: {remarks.split}: {missing_fault(missing, len(stems), remedy)}")
     if not labelled and len(remarks.faults) == num_faults:
-        where = part.list_file or part.image_folder
-        remarks.faults.append(f"{where}: {remarks.split} has no images; list or put at least one there")
+        place = part.list_file or part.image_folder
+        remarks.faults.append(f"{place}: {remarks.split} has no images; list or put at least one there")
     return labelled, without
 
 
@@ -270,11 +271,12 @@ def _image_of(stem: str, file: VocFile | None, images: Mapping[str, list[Path]],
     return candidates[0] if candidates else None
 
 
-def _listed(path: Path) -> list[str]:
-    """The images that a list file names, without suffix."""
+def _listed(path: Path) -> list[tuple[str, int | None]]:
+    """The images that a list file names, without suffix, each with its line."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read ({error}); save it as UTF-8 text") from error
-    names = [Path(line.strip().replace("\\", "/")) for line in lines if line.strip()]
-    return [name.stem if name.suffix.lower() in {*IMAGE_SUFFIXES, ".xml"} else name.name for name in names]
+    names = [(Path(line.strip().replace("\\", "/")), number) for number, line in enumerate(lines, 1) if line.strip()]
+    suffixes = {*IMAGE_SUFFIXES, ".xml"}
+    return [(name.stem if name.suffix.lower() in suffixes else name.name, number) for name, number in names]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from visiontrain.data.formats.description import (
     described_format,
-    download_notes,
     entries_of,
+    key_notes,
     load_yaml,
     read_names,
     refuse_image_folders,
@@ -56,7 +56,7 @@ class YoloReader:
         description = load_yaml(yaml_path)
         names = read_names(description, yaml_path)
         refuse_image_folders(description, yaml_path)
-        root, notes = root_of(description, yaml_path), download_notes(description, yaml_path)
+        root, notes = root_of(description, yaml_path), key_notes(description, yaml_path)
         found: dict[str, Records] = {}
         findings = Findings()
         faults: list[str] = []
@@ -91,8 +91,6 @@ def _read_split(
         except DataError as error:
             faults.extend(error.faults)
             continue
-        if not images:
-            remarks.add("split-empty", what)
         paths.extend(images)
     if faults:
         raise DataError(faults)
@@ -141,23 +139,27 @@ def _images_of(what: str, entry: Path, root: Path, remarks: Remarks) -> list[Pat
     inside = [part for part in entry.parts if part != ".."]
     if entry.parts[:1] == ("..",) and inside:  # written by exporters for a reader that starts one folder deeper
         tried.append(root.joinpath(*inside))
-    for path in tried:
-        if path.is_dir():
-            return find_images(path, remarks)
-        if path.suffix.lower() == ".txt" and path.is_file():
-            return _listed_images(what, path, root, remarks)
-        if path.is_file():
-            raise DataError(f"{what}: {path} is a file; it should be a folder or a .txt file of image paths")
-    raise DataError(
-        f"{what}: there is no {' and no '.join(map(str, tried))}; "
-        f"it is relative to `path` or else to the folder of the YAML; {folder_listing(tried[0].parent)}"
-    )
+    path = next((path for path in tried if path.exists()), None)
+    if path is None:
+        raise DataError(
+            f"{what}: there is no {' and no '.join(map(str, tried))}; "
+            f"it is relative to `path` or else to the folder of the YAML; {folder_listing(tried[0].parent)}"
+        )
+    if path.is_dir():
+        found = find_images(path, remarks)
+    elif path.suffix.lower() == ".txt":
+        found = _listed_images(what, path, root, remarks)
+    else:
+        raise DataError(f"{what}: {path} is a file; it should be a folder or a .txt file of image paths")
+    if not found:
+        remarks.add("split-empty", path, text=what)
+    return found
 
 
 def _listed_images(what: str, list_file: Path, root: Path, remarks: Remarks) -> list[Path]:
     """The images that a list file names, one a line, relative to its own folder or to the root."""
     try:
-        lines = list_file.read_text(encoding="utf-8-sig").splitlines()
+        lines = list_file.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{what}: {list_file} cannot be read ({error}); save it as UTF-8 text") from error
     found: list[Path] = []

@@ -7,6 +7,7 @@ A row is `class cx cy w h`, in fractions of the image, with or without a confide
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,7 +54,8 @@ class LabelFinder:
             remarks.add("label-missing-all", first, text=f"looked for in {where}", count=len(without))
             remarks.refuse(
                 f"none of its {len(self._images)} images has a label file; for {first.name} it was looked for in "
-                f"{where}; put {first.stem}.txt into one of these (an empty file marks a background image); "
+                f"{where}; put {first.stem}.txt into one of these (an empty file marks a background image; if folders "
+                "are classes, type task=classify); "
                 f"{folder_listing(looked[0].parent)}"
             )
             return
@@ -88,8 +90,12 @@ class LabelFinder:
         return self._candidates[folder]
 
     def _listing(self, folder: Path) -> frozenset[str]:
+        """The names of what lies in a folder, apart from folders."""
         if folder not in self._listings:
-            names = (entry.name for entry in folder.iterdir()) if folder.is_dir() else ()
+            names: list[str] = []
+            if folder.is_dir():
+                with os.scandir(folder) as entries:
+                    names = [entry.name for entry in entries if not entry.is_dir()]
             self._listings[folder] = frozenset(names)
         return self._listings[folder]
 
@@ -139,7 +145,8 @@ class LabelReader:
         boxes: list[tuple[float, ...]] = []
         classes: list[int] = []
         seen: set[tuple[float, ...]] = set()
-        for number, line in enumerate(text.splitlines(), 1):
+        # `splitlines` ends a line at form feeds and the like, too; the numbers would not be those that editors show.
+        for number, line in enumerate(text.split("\n"), 1):
             row = self._numbers(line, Place(path, number, "", image))
             if row is None:
                 continue

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from visiontrain.data.sampler import generator_of
 from visiontrain.data.transforms import geometry
-from visiontrain.data.transforms.color import HUE_TURN, shift_hsv_
+from visiontrain.data.transforms.color import shift_colors_
 from visiontrain.data.transforms.geometry import FILL, Image, Matrix, Tile
 from visiontrain.data.transforms.mixing import (
     MIXUP_BETA,
@@ -172,9 +172,9 @@ class ClassifyTrain:
         if not (settings.hsv_h or settings.hsv_s or settings.hsv_v):
             return
         turn, saturation, value = rng.uniform(-1, 1, 3).tolist()
-        shift_hsv_(
+        shift_colors_(
             image,
-            round(turn * settings.hsv_h * HUE_TURN),
+            turn * settings.hsv_h,
             max(0.0, 1 + saturation * settings.hsv_s),
             max(0.0, 1 + value * settings.hsv_v),
         )

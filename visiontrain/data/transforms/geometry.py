@@ -93,25 +93,6 @@ def warp_tiles(tiles: Sequence[Tile], canvas: Image) -> list[Matrix]:
     return [_warp_upright(tile, canvas) if _is_upright(tile.matrix) else _warp_freely(tile, canvas) for tile in tiles]
 
 
-def rows_drawn(tiles: Sequence[Tile], matrices: Sequence[Matrix], height: int) -> tuple[int, int]:
-    """The first row that tiles may have drawn on, and the one behind the last.
-
-    Args:
-        tiles: As they were drawn.
-        matrices: As `warp_tiles` returned them.
-        height: Of the canvas, pixels.
-    """
-    top, bottom = float(height), 0.0
-    for tile, matrix in zip(tiles, matrices, strict=True):
-        if not _is_upright(matrix):
-            return 0, height
-        start = matrix.item(1, 2)
-        stop = start + matrix.item(1, 1) * tile.image.shape[0]
-        top, bottom = min(top, start, stop), max(bottom, start, stop)
-    first, last = max(0, math.floor(top)), min(height, math.ceil(bottom))
-    return (first, last) if first < last else (0, 0)
-
-
 def move_boxes(boxes: NDArray[np.floating], matrix: Matrix) -> Boxes:
     """As `warp_boxes`, several times faster where the matrix is upright."""
     return move_all_boxes([boxes], [matrix])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from visiontrain.boxes import clip_boxes
 from visiontrain.data.sampler import generator_of
 from visiontrain.data.transforms import effects, geometry
-from visiontrain.data.transforms.color import HUE_TURN, shift_hsv_
+from visiontrain.data.transforms.color import shift_colors_
 from visiontrain.data.transforms.crop import Window, draw_crop
 from visiontrain.data.transforms.geometry import FILL, Image, Matrix, Tile
 from visiontrain.data.transforms.keep import Fate, count_dropped, fate_of_boxes
@@ -119,8 +119,6 @@ class _Layer:
     matrix: Matrix
     """Stored pixels of `first` → pixels of `image`."""
     dropped: DroppedBoxes
-    rows: tuple[int, int]
-    """The first row with a picture, and the one behind the last; all others are `FILL`."""
 
 
 class _Piece(NamedTuple):
@@ -165,7 +163,7 @@ class TrainTransform:
             layer = _blend(layer, self._compose(partner, key, images, rng), float(rng.beta(MIXUP_BETA, MIXUP_BETA)))
         if settings.copy_paste and may_join and rng.random() < settings.copy_paste:
             layer = self._paste(layer, key, images, rng)
-        self._recolor_(layer, rng)
+        self._recolor_(layer.image, rng)
         image = self._degrade(layer.image, rng)
         record, stored, _ = layer.first
         from_source = geometry.scaling(stored.shape[1] / record.width, stored.shape[0] / record.height)
@@ -196,10 +194,10 @@ class TrainTransform:
             pieces = [self._crop(piece, rng) for piece in pieces]
         shown = [piece.image for piece in pieces]
         if is_nine:
-            center_x, center_y = rng.uniform(imgsz * 2 / 3, imgsz * 4 / 3, 2)
+            center_x, center_y = rng.uniform(imgsz * 2 / 3, imgsz * 4 / 3, 2).tolist()
             placed = place_nine(shown, center_x, center_y, imgsz)
         elif is_mosaic:
-            center_x, center_y = rng.uniform(0.5 * imgsz, 1.5 * imgsz, 2)
+            center_x, center_y = rng.uniform(0.5 * imgsz, 1.5 * imgsz, 2).tolist()
             placed = [place_in_mosaic(image, k, center_x, center_y, imgsz) for k, image in enumerate(shown)]
         else:
             placed = [place_in_middle(shown[0], imgsz)]
@@ -209,11 +207,10 @@ class TrainTransform:
         canvas = np.full((imgsz, imgsz, 3), FILL, np.uint8)
         tiles = [Tile(image, moved @ place) for image, place in zip(shown, placed, strict=True)]
         matrices = geometry.warp_tiles(tiles, canvas)
-        rows = geometry.rows_drawn(tiles, matrices, imgsz)
         boxes, classes, dropped = _move_boxes(pieces, matrices, imgsz)
         if motion.is_sideways:
             classes = swap_classes(classes, settings.flip_swap)
-        return _Layer(canvas, boxes, classes, pieces[0], pieces[0].from_stored(matrices[0]), dropped, rows)
+        return _Layer(canvas, boxes, classes, pieces[0], pieces[0].from_stored(matrices[0]), dropped)
 
     def _crop(self, piece: _Piece, rng: np.random.Generator) -> _Piece:
         if rng.random() >= self.settings.crop:
@@ -235,22 +232,14 @@ class TrainTransform:
             layer,
             boxes=np.concatenate([layer.boxes, pasted.boxes]),
             classes=np.concatenate([layer.classes, classes]),
-            rows=(0, settings.imgsz),
         )
 
-    def _recolor_(self, layer: _Layer, rng: np.random.Generator) -> None:
+    def _recolor_(self, image: Image, rng: np.random.Generator) -> None:
+        settings = self.settings
         turn, saturation, value = rng.uniform(-1, 1, 3).tolist()
-        hue_shift = round(turn * self.settings.hsv_h * HUE_TURN)
-        saturation_gain = max(0.0, 1 + saturation * self.settings.hsv_s)
-        value_gain = max(0.0, 1 + value * self.settings.hsv_v)
-        if (hue_shift, saturation_gain, value_gain) == (0, 1.0, 1.0):
-            return
-        image, (top, bottom) = layer.image, layer.rows
-        shift_hsv_(image[top:bottom], hue_shift, saturation_gain, value_gain)
-        for padding in (image[:top], image[bottom:]):
-            if len(padding):  # grey stays grey: one value of one pixel tells what becomes of it
-                shift_hsv_(padding[:1, :1], hue_shift, saturation_gain, value_gain)
-                padding.fill(padding.item(0))
+        if settings.hsv_h or settings.hsv_s or settings.hsv_v:
+            gains = (max(0.0, 1 + saturation * settings.hsv_s), max(0.0, 1 + value * settings.hsv_v))
+            shift_colors_(image, turn * settings.hsv_h, *gains)
 
     def _degrade(self, image: Image, rng: np.random.Generator) -> Image:
         """In the order in which it happens to a picture: taken, worked on, sent."""
@@ -355,5 +344,4 @@ def _blend(first: _Layer, second: _Layer, ratio: float) -> _Layer:
         first.first,
         first.matrix,
         first.dropped + second.dropped,
-        (min(first.rows[0], second.rows[0]), max(first.rows[1], second.rows[1])),
     )

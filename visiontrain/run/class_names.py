@@ -1,0 +1,96 @@
+"""Weights and data that call their classes differently, or count them in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from visiontrain.errors import ConfigError
+from visiontrain.sample import DataSet, Record, Records
+
+Names = tuple[str, ...]
+
+
+def with_names_of_weights(data: DataSet, names: Names, map_names: str | None) -> DataSet:
+    """The data set with the classes of weights, in their order; says what was done.
+
+    Args:
+        data: What is to be scored.
+        names: Class names of the weights.
+        map_names: `name of the data:name of the weights`, with commas between such pairs. Classes of the data that are
+            not in it keep their names. Two may become one; some of the weights may then be left over.
+
+    Raises:
+        ConfigError: If a class of the data is none of the weights', or, where nothing is mapped, the other way round.
+    """
+    pairs = _pairs(map_names)
+    if data.names == names and not pairs:
+        return data
+    faults = [
+        f"map_names: {whose} have no class {name!r}; they have {', '.join(known)}"
+        for whose, known, typed in (("the data", data.names, pairs), ("the weights", names, pairs.values()))
+        for name in typed
+        if name not in known
+    ]
+    if faults:
+        raise ConfigError(faults)
+    meant = [pairs.get(name, name) for name in data.names]
+    unknown = [name for name in meant if name not in names]
+    left = [] if pairs else [name for name in names if name not in meant]
+    if unknown or left:
+        raise ConfigError(
+            f"data: its classes are {', '.join(data.names)}; those of the weights are {', '.join(names)}: "
+            + _remedy(unknown, left)
+        )
+    notes = [f"classes: {_mapped(pairs)}"] if pairs else []
+    if meant != [name for name in names if name in meant]:
+        notes.append("classes: the data count them in another order than the weights; they are matched by name")
+    unused = [name for name in names if name not in meant]
+    if unused:
+        notes.append(f"classes: no class of the data is {', '.join(unused)} of the weights")
+    places = np.array([names.index(name) for name in meant], dtype=np.int64)
+    splits = {split: _renumbered(records, places) for split, records in data.splits.items()}
+    return replace(data, names=names, splits=splits, notes=(*data.notes, *notes))
+
+
+def _pairs(text: str | None) -> Mapping[str, str]:
+    """From names of the data to names of the weights."""
+    pairs: dict[str, str] = {}
+    for pair in (text or "").split(",") if text else ():
+        theirs, colon, ours = (part.strip() for part in pair.partition(":"))
+        if not (theirs and colon and ours):
+            raise ConfigError(
+                f"map_names = {text}: {pair.strip()!r} is not two names; write name of the data:name of the weights, "
+                "with commas between such pairs"
+            )
+        if theirs in pairs:
+            raise ConfigError(f"map_names = {text}: {theirs!r} stands on the left twice; map it once")
+        pairs[theirs] = ours
+    return pairs
+
+
+def _renumbered(records: Records, places: NDArray[np.int64]) -> Records:
+    def classes_of(record: Record) -> NDArray[np.int64]:
+        classes = places[record.classes]
+        return classes if len(record.boxes) else np.unique(classes)  # an image is of a class once
+
+    return Records([replace(record, classes=classes_of(record)) for record in records])
+
+
+def _remedy(unknown: Sequence[str], left: Sequence[str]) -> str:
+    if unknown:
+        return (
+            f"{', '.join(unknown)} must be told of which class of the weights it is, such as "
+            f"map_names={unknown[0]}:{(left or ['NAME'])[0]}; to learn new classes, train with model=WEIGHTS"
+        )
+    return (
+        f"no class of the data is {', '.join(left)}; a data set of fewer classes is scored with map_names=NAME:NAME "
+        "for one of its classes"
+    )
+
+
+def _mapped(pairs: Mapping[str, str]) -> str:
+    return ", ".join(f"{theirs} of the data is {ours} of the weights" for theirs, ours in pairs.items())
