@@ -7,6 +7,7 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 TASK ?=
+FULL ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -39,15 +40,15 @@ predict: $(INSTALLED) ## run a model: make predict ARGS="model=runs/detect/train
 test: $(INSTALLED) ## run the quick tests
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
-test-slow: $(INSTALLED) ## run the tests that train
-	$(BIN)/python -m pytest -m slow $(ARGS)
+test-slow: $(INSTALLED) ## run the tests that train; FULL=1: with hours of injected faults instead of a small dose
+	$(if $(FULL),VISIONTRAIN_FULL=$(FULL) )$(BIN)/python -m pytest -m slow $(ARGS)
 
 lint: $(INSTALLED) ## check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(INSTALLED) ## time start-up and augmentation, as JSON
+bench: $(INSTALLED) ## time start-up, augmentation, check and the window, as JSON
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## remove what tools leave behind; keeps .venv and runs

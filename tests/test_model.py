@@ -59,3 +59,15 @@ def test_saved_weights_are_loaded_again(tmp_path, write_weights, two_level_detec
     saved.write_bytes(b"damaged")
     with pytest.raises(CheckpointError, match="is not a checkpoint"):
         Model().load(saved)
+
+
+def test_plan_and_check_give_the_documents_of_the_command_line(tiny_yolo, small_network, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = str(tiny_yolo(6))
+    model = Model(small_network)
+    planned = model.plan(data=data, imgsz=64, epochs=2, batch=2, nbs=4)
+    assert (planned["images"], planned["accumulate"]) == (6, 2)
+    assert not (tmp_path / "runs").exists()
+    found = model.check(data=data, imgsz=64, quiet=True, save_dir=str(tmp_path / "check"))
+    assert found["splits"]["train"]["images"] == 6
+    assert (tmp_path / "check" / "check.html").is_file()

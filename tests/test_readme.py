@@ -22,7 +22,7 @@ def code_lines(text: str, language: str) -> list[str]:
     return [line for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/classification.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/classification.md", "docs/from-your-yolo-trainer.md"])
 def test_every_command_of_a_document_is_valid(repository, document):
     text = (repository / document).read_text(encoding="utf-8")
     inline = re.findall(r"`(visiontrain \w+ [^`]*=[^`]*)`", text)
@@ -32,6 +32,26 @@ def test_every_command_of_a_document_is_valid(repository, document):
     for _, *words in checked:
         task = [f"task={words.pop(0)}"] if words[0] in SETTINGS["task"].rules.choices else []
         load_config(words[0], command_line=[*task, *words[1:]])
+
+
+def test_the_keys_that_are_said_to_be_the_same_renamed_or_absent_are_so(repository):
+    text = (repository / "docs" / "from-your-yolo-trainer.md").read_text(encoding="utf-8")
+    parts = {part.partition("\n")[0]: part for part in re.split(r"^###? ", text, flags=re.MULTILINE)}
+    same = re.findall(r"`(\w+)`", parts["The same"].partition("The same name,")[0])
+    assert len(same) > 60
+    assert [key for key in same if not (key in SETTINGS and SETTINGS[key].rules.available)] == []
+    absent, _, planned = parts["Absent"].partition("Names that are taken")
+    ours = {"masks", "keypoints", "obb", "orig_img"}  # of results
+    assert [key for key in re.findall(r"`(\w+)`", absent) if key in SETTINGS and key not in ours] == []
+    planned = set(re.findall(r"`(\w+)`", planned))
+    assert planned
+    assert all(not SETTINGS[key].rules.available for key in planned)
+    renamed = re.findall(r"^\| (`.*?) \| (.*?) \|", parts["Renamed"], re.MULTILINE)
+    assert all(
+        key not in SETTINGS for theirs, _ in renamed for key in re.findall(r"`(\w+)`", theirs) if key != "export"
+    )
+    assert all(key in SETTINGS for _, here in renamed for key in re.findall(r"`(\w+)`", here))
+    assert [key for key in re.findall(r"`(\w+)`", parts["Only here"]) if key not in (*SETTINGS, *MODES)] == []
 
 
 def python_blocks(text: str) -> list[str]:

@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from visiontrain.config.load import load_config
+from visiontrain.config.schema import Config
 from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.errors import ConfigError
 from visiontrain.predict.results import Results
+from visiontrain.run.check import check_run
+from visiontrain.run.choose_task import with_task
 from visiontrain.run.export import ExportError, export_run
 from visiontrain.run.info import describe_model
+from visiontrain.run.planning import plan_document
 from visiontrain.run.predict import predict_results
 from visiontrain.run.prepare import is_weights_file
+from visiontrain.run.session import open_session
 from visiontrain.run.train import TrainResult, train_run
 from visiontrain.run.val import val_run
 from visiontrain.run.verify import verify_run
@@ -56,6 +61,32 @@ class Model:
             The task's metrics: a mapping of the CSV names, with typed views such as `.box.map`.
         """
         return val_run(load_config("val", python=self._with_model(settings))).metrics
+
+    def plan(self, **settings: Any) -> dict[str, Any]:
+        """What `train` with the same settings would do; nothing is trained, printed or written.
+
+        Returns:
+            The document of `visiontrain plan json=True`.
+
+        Raises:
+            UserError: If the input is wrong.
+        """
+        return plan_document(open_session(load_config("plan", python=self._with_model(settings))))
+
+    def check(self, **settings: Any) -> dict[str, Any]:
+        """Read a whole data set and find every fault, as data of this model's task.
+
+        Prints what the command prints, and nothing with `quiet=True`.
+
+        Returns:
+            The document of `visiontrain check json=True`; `passed` tells whether there is no error.
+
+        Raises:
+            UserError: If nothing can be read.
+        """
+        task = {} if self.model is None else {"task": with_task(Config(model=self.model)).task}
+        config = load_config("check", python={**task, **settings})
+        return dict(check_run(config, is_silent=config.quiet).document)
 
     def verify(self, **settings: Any) -> dict[str, Any]:
         """Compare the gradient of one window, cut as `train` with the same settings would cut it, with a full batch's.

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def program(tmp_path, repository) -> Callable[..., Ended]:
 
     The program and the processes that it started are gone when it returns.
     """
-    (tmp_path / "cwd").mkdir()
+    (tmp_path / "cwd").mkdir(exist_ok=True)
 
     def run(
         *words: object,
@@ -94,14 +95,15 @@ def program(tmp_path, repository) -> Callable[..., Ended]:
         environment: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> Ended:
+        paths = [(environment or {}).get("PYTHONPATH", ""), str(repository), os.environ.get("PYTHONPATH", "")]
         process = subprocess.Popen(
             [sys.executable, *map(str, words)],
             cwd=cwd or tmp_path / "cwd",
             env={
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, [str(repository), os.environ.get("PYTHONPATH", "")])),
                 "OMP_NUM_THREADS": "1",
                 **(environment or {}),
+                "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -123,10 +125,8 @@ def program(tmp_path, repository) -> Callable[..., Ended]:
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 @pytest.fixture(scope="session")

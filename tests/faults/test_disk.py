@@ -84,6 +84,25 @@ def test_a_disk_that_has_room_again_is_written_to_again(run_training, room, tmp_
     assert load_checkpoint(tmp_path / "run" / "weights" / "last.pt")["plan"]["window"] == WINDOWS
 
 
+def test_a_disk_that_is_full_behind_the_last_checkpoint_ends_in_a_sentence_and_results_follow(
+    run_training, room, tmp_path, capsys, monkeypatch
+):
+    plain = Recorder.check_saved
+
+    def check_saved(self, state):
+        plain(self, state)
+        room(0)
+
+    monkeypatch.setattr(Recorder, "check_saved", check_saved)
+    with pytest.raises(UserError, match=r"results\.json: cannot be written \(File too large\); make room"):
+        run_training(**SETTINGS, plots=True)
+    room(None)
+    monkeypatch.undo()
+    assert "no pictures (File too large); the run goes on without them" in capsys.readouterr().out
+    assert main(["train", f"resume={tmp_path / 'run'}"]) == 0
+    assert (tmp_path / "run" / "results.json").is_file()
+
+
 def test_a_file_in_the_place_of_the_run_folder_is_a_sentence_and_the_moved_checkpoint_is_whole(
     run_training, behind_window, tmp_path
 ):
@@ -101,11 +120,9 @@ def test_a_file_in_the_place_of_the_run_folder_is_a_sentence_and_the_moved_check
 
 
 @pytest.mark.parametrize("index", [0, 2, WINDOWS - 1])
-def test_a_run_folder_that_is_deleted_in_mid_run_is_made_again_or_ends_in_a_sentence(
-    run_training, behind_window, tmp_path, capsys, index
-):
+def test_a_run_folder_that_is_deleted_in_mid_run_is_made_again(run_training, behind_window, tmp_path, capsys, index):
     behind_window(index, lambda: shutil.rmtree(tmp_path / "run"))
-    run_training(**SETTINGS)
+    run_training(**SETTINGS, plots=True)
     assert load_checkpoint(tmp_path / "run" / "weights" / "last.pt")["plan"]["window"] == WINDOWS
     assert "Traceback" not in capsys.readouterr().out
 

@@ -24,6 +24,7 @@ SETTINGS = {
     "amp": False,
     "workers": 0,
     "val": False,
+    "optimizer": "SGD",  # the others divide by the gradient's size, and so make rounding of small ones large
 }
 ERRORS = (
     torch.OutOfMemoryError("out of memory"),
@@ -115,4 +116,4 @@ def test_memory_that_runs_out_at_random_leaves_updates_rates_images_and_weights_
         stored = load_checkpoint(result.last)
         assert stored["args"]["values"]["nbs"] == 8
         for name, tensor in wanted["model"].items():
-            torch.testing.assert_close(stored["model"][name], tensor, rtol=0, atol=1e-5, msg=lambda m, n=name: f"{n} {m}")
+            torch.testing.assert_close(stored["model"][name], tensor, rtol=0, atol=1e-5)

@@ -88,13 +88,22 @@ def test_a_file_of_ones_own_may_name_parts():
     ("rows", "message"),
     [
         ([[-1, 1, "Torchvision", ["resnet81", 8]]], "names 'resnet81', and torchvision has no"),
-        ([[-1, 1, "Torchvision", ["squeezenet1_1", 5]]], r"no map of stride 5 behind stride 1; .* has \[2, 4, 8, 16\]"),
         (
-            [[-1, 1, "Conv", [8, 3, 2]], [-1, 1, "Torchvision", ["squeezenet1_1", 2]]],
+            [[-1, 1, "Torchvision", ["mobilenet_v3_small", 5]]],
+            r"no map of stride 5 behind stride 1; .* has \[2, 4, 8, 16, 32\]",
+        ),
+        (
+            [[-1, 1, "Conv", [8, 3, 2]], [-1, 1, "Torchvision", ["mobilenet_v3_small", 2]]],
             "no map of stride 2 behind stride 2",
         ),
-        ([[-1, 1, "Conv", [8, 3, 2]], [-1, 1, "Torchvision", ["squeezenet1_1", 4]]], "reads 8 channels; .* reads 64"),
-        ([[-1, 1, "Torchvision", ["alexnet", 8]]], "names alexnet, whose features are no chain of square maps"),
+        (
+            [[-1, 1, "Conv", [8, 3, 2]], [-1, 1, "Torchvision", ["mobilenet_v3_small", 4]]],
+            "reads 8 channels; .* reads 16",
+        ),
+        (
+            [[-1, 1, "Torchvision", ["squeezenet1_1", 8]]],
+            "names squeezenet1_1, whose features are no chain of square maps",
+        ),
     ],
 )
 def test_a_part_that_does_not_exist_or_fit_is_refused(rows, message):

@@ -63,8 +63,8 @@ def after_window(monkeypatch, index, act):
     """Call `act` once window `index` (from 0) has been trained on."""
     tell = Recorder.window
 
-    def window(self, loaded, report, state, rates):
-        tell(self, loaded, report, state, rates)
+    def window(self, loaded, *rest):
+        tell(self, loaded, *rest)
         if loaded.planned.index == index:
             act()
 

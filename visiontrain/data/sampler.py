@@ -38,7 +38,8 @@ def epoch_permutation(num_images: int, seed: int, epoch: int) -> NDArray[np.int6
 
 def generator_of(seed: int, key: SampleKey) -> np.random.Generator:
     """The generator that all randomness of one sample is drawn from."""
-    return np.random.default_rng([_SAMPLE_STREAM, seed, key.epoch, key.index, key.occurrence])
+    # As an array: a list of the same numbers gives the same stream, in twice the time.
+    return np.random.default_rng(np.array([_SAMPLE_STREAM, seed, key.epoch, key.index, key.occurrence], np.uint32))
 
 
 class Sampler:

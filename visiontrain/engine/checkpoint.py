@@ -11,10 +11,11 @@ import io
 import os
 import pickle
 import shutil
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +27,11 @@ FORMAT = 1
 ZIP_START = b"PK\x03\x04"
 DIGEST_PREFIX = b"sha256:"
 _COMMENT_LENGTH = len(DIGEST_PREFIX) + 64  # the digest in hexadecimal
+_COMMENT_START = _COMMENT_LENGTH.to_bytes(2, "little") + DIGEST_PREFIX
 PLAIN = (str, int, float, bool, type(None))
 STEP = "step"  # of an optimizer's state: a count, on the CPU, whatever the parameter is
+# What torch's safe loader raises on a pickle that breaks its rules, some of it out of the middle of its stack machine.
+UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError)
 REQUIRED = ("task", "model", "ema", "args", "names", "network")
 
 
@@ -105,17 +109,21 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         CheckpointError: If the file is missing, damaged, none of ours, or not made of tensors and plain values.
     """
     try:
-        archive = path.read_bytes()
+        with path.open("rb") as file:
+            _check_ends(path, file)  # before a file is read that may be of any size
+            archive = file.read()
     except OSError as error:
         raise CheckpointError(
             f"{path}: cannot be read ({error.strerror}); name a weights file such as best.pt"
         ) from error
-    _check_digest(path, archive)
+    _check_digest(path, memoryview(archive))
     try:
-        values = torch.load(io.BytesIO(archive), map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        with warnings.catch_warnings():  # torch asks to be told of pickles that it does not write
+            warnings.simplefilter("ignore")
+            values = torch.load(io.BytesIO(archive), map_location="cpu", weights_only=True)
+    except UNREADABLE as error:
         raise CheckpointError(
-            f"{path}: is not a checkpoint of tensors and plain values ({str(error).splitlines()[0]}); "
+            f"{path}: is not a checkpoint of tensors and plain values ({_first_line(error)}); "
             "files that carry code are refused"
         ) from error
     if not isinstance(values, dict) or "format" not in values:
@@ -130,6 +138,10 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: lacks {', '.join(missing)}; use another copy or an earlier checkpoint")
     _check_finite(path, values)
     return values
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -152,17 +164,21 @@ def _check_finite(path: Path, values: Mapping[str, Any]) -> None:
                 )
 
 
-def _check_digest(path: Path, archive: bytes) -> None:
-    if not archive.startswith(ZIP_START):
+def _check_ends(path: Path, file: BinaryIO) -> None:
+    """Raises CheckpointError unless the file begins and ends as ours do; leaves it at its start."""
+    if file.read(len(ZIP_START)) != ZIP_START:
         raise CheckpointError(f"{path}: is not a checkpoint; name a weights file such as best.pt")
-    end = len(archive) - _COMMENT_LENGTH
-    length, comment = archive[end - 2 : end], archive[end:]
-    if not comment.startswith(DIGEST_PREFIX) or int.from_bytes(length, "little") != _COMMENT_LENGTH:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - len(_COMMENT_START) - 64))
+    if not file.read().startswith(_COMMENT_START):
         raise CheckpointError(
             f"{path}: carries no digest at its end: it was cut short, or another program wrote it; "
             "name a best.pt or last.pt of this program"
         )
-    if hashlib.sha256(memoryview(archive)[: end - 2]).hexdigest().encode() != comment[len(DIGEST_PREFIX) :]:
+    file.seek(0)
+
+
+def _check_digest(path: Path, archive: memoryview) -> None:
+    if hashlib.sha256(archive[: -_COMMENT_LENGTH - 2]).hexdigest().encode() != archive[-64:]:
         raise CheckpointError(
             f"{path}: is damaged (its digest does not fit); use another copy or an earlier checkpoint"
         )

@@ -28,7 +28,7 @@ class CsvLogger:
             columns: The header, `epoch` among it.
 
         Raises:
-            DataError: If the file exists and has another header.
+            DataError: If the file exists and is no table, or has another header.
         """
         assert EPOCH in columns
         self._path = path
@@ -94,11 +94,20 @@ class CsvLogger:
 
 
 def _read_rows(path: Path) -> list[list[str]]:
-    """All complete rows, the header first; empty where there is no file. What follows the last end of line is torn."""
+    """All complete rows, the header first; empty where there is no file. What follows the last end of line is torn.
+
+    Raises:
+        DataError: If the file is no table.
+    """
     if not path.exists():
         return []
-    text = path.read_text(encoding="utf-8")
-    return [row for row in csv.reader(io.StringIO(text[: text.rfind("\n") + 1])) if row]
+    try:
+        text = path.read_text(encoding="utf-8")
+        return [row for row in csv.reader(io.StringIO(text[: text.rfind("\n") + 1])) if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(
+            f"{path}: is not a table of this program ({error}); move the file away or give another folder"
+        ) from error
 
 
 def _to_text(rows: Sequence[Sequence[str]]) -> str:

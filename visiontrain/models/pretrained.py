@@ -101,7 +101,7 @@ def load_backbone_(network: Network, weights: Mapping[str, Mapping[str, Tensor]]
         theirs = _as_of_today(stage.name, weights[stage.name])
         given |= {f"{prefix}{name}": theirs[name] for name in stage.state_dict() if name in theirs}
     fresh = tuple(name for name in own if not name.startswith(tuple(prefix for prefix, _ in _stages(network))))
-    _load_(own, given, fresh, where)
+    _load_({name: tensor for name, tensor in own.items() if name not in fresh}, given, (), where)
     return fresh
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from visiontrain.config.schema import Config
+from visiontrain.errors import ConfigError
 
 
 def write_args(path: Path, config: Config) -> None:
@@ -35,10 +37,22 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Write a file in one step: a run that is killed meanwhile leaves the old one or the new one."""
+    """Write a file in one step: a run that is killed meanwhile leaves the old one or the new one.
+
+    Raises:
+        ConfigError: If the disk is full or the place cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise ConfigError(
+            f"{path}: cannot be written ({error.strerror or error}); make room, mend its rights or move away what is "
+            "there"
+        ) from error
 
 
 def _finite(value: Any) -> Any:

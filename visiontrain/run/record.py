@@ -15,7 +15,7 @@ from visiontrain.engine.fit import EpochEnd, RunState, TimedWindow
 from visiontrain.engine.noise import advice
 from visiontrain.engine.schedule import Rates
 from visiontrain.engine.window import WindowReport
-from visiontrain.errors import CheckpointError, ConfigError
+from visiontrain.errors import CheckpointError, ConfigError, DataError
 from visiontrain.loggers import LOGGERS, LogTarget
 from visiontrain.loggers.csv import CsvLogger
 from visiontrain.protocols import Logger
@@ -79,6 +79,16 @@ class Recorder:
         if text not in self._complaints:
             self._complaints.add(text)
             self.warn(f"{text}; training goes on without it")
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Pictures that cannot be written (a full disk, a folder that is gone) do not end the run."""
+        try:
+            yield
+        except OSError as error:
+            self.warn(f"{self._folder}: no pictures ({error.strerror or error}); the run goes on without them")
+        except DataError as error:  # results.csv has lost its rows
+            self.warn(f"{error}; the run goes on without its curves")
 
     def warn(self, text: str) -> None:
         self.log("warning", {"text": text})

@@ -130,7 +130,8 @@ def _begin(session: Session, folder: Path, parts: Parts, recorder: Recorder) -> 
         },
     )
     if session.config.plots and session.checkpoint is None:
-        draw_train_batches(session, parts.dataset, folder)
+        with recorder.drawing():
+            draw_train_batches(session, parts.dataset, folder)
 
 
 def _training(session: Session, parts: Parts, recorder: Recorder) -> Training:
@@ -172,14 +173,19 @@ def _finish(session: Session, folder: Path, parts: Parts, recorder: Recorder, st
     if session.config.precise_bn:
         lines.append(rewrite_statistics(session, parts, recorder.best, epochs=state.epoch))
     if parts.scorer is not None:
-        best = load_checkpoint(recorder.best)
+        kept = recorder.best
+        if not kept.is_file():
+            kept = recorder.last
+            recorder.warn(f"{recorder.best}: is gone or could not be written; the last weights are scored in its place")
+        best = load_checkpoint(kept)
         parts.network.load_state_dict(best["ema"] or best["model"])
         metrics, _ = parts.scorer.score(parts.network)
         _warn_unless_reproduced(session.task.ranking, best["metrics"], metrics, recorder)
     if session.config.plots:
-        if parts.scorer is not None:
-            parts.scorer.draw(parts.network, folder)
-        plot_results(folder / "results.csv", folder / "results.png")
+        with recorder.drawing():
+            if parts.scorer is not None:
+                parts.scorer.draw(parts.network, folder)
+            plot_results(folder / "results.csv", folder / "results.png")
     write_json(
         folder / "results.json",
         {

@@ -20,7 +20,7 @@ from visiontrain.data.formats.description import (
     load_yaml,
     yaml_of,
 )
-from visiontrain.data.formats.files import Remarks, folder_listing, visible_files
+from visiontrain.data.formats.files import Remarks, folder_listing, is_file, visible_files
 from visiontrain.data.formats.pixels import LabelledImage, class_list, make_splits
 from visiontrain.data.images import IMAGE_SUFFIXES, MAX_PIXELS
 from visiontrain.errors import DataError
@@ -173,7 +173,7 @@ def _described_layout(path: Path) -> Layout:
     for split, what, file, folder in entries:
         if file.suffix.lower() != ".json":
             faults.append(f"{what}: is no JSON file, as other entries are; all splits need the same format")
-        elif not file.is_file():
+        elif not is_file(file):
             faults.append(f"{what}: there is no {file}; {folder_listing(file.parent)}")
         else:
             files.setdefault(split, []).append((file, folder))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from visiontrain.data.formats.description import SPLIT_KEYS
-from visiontrain.data.formats.files import Place, Remarks, folder_listing
+from visiontrain.data.formats.files import Place, Remarks, folder_listing, is_file
 from visiontrain.data.formats.pixels import LabelledImage, PixelBox, first_of, missing_fault, number_row
 from visiontrain.errors import DataError
 from visiontrain.findings import Tally
@@ -140,7 +140,7 @@ def label_images(file: CocoFile, folder: Path | None, remarks: Remarks) -> list[
     missing: list[str] = []
     for image in file.images:
         path = paths[image["id"]]
-        if path.is_file():
+        if is_file(path):
             labelled.append(LabelledImage(path, boxes_of.get(image["id"], ()), _told_size(image)))
         else:
             missing.append(f"{image['file_name']!r} (image id {image['id']})")
@@ -221,7 +221,7 @@ def _guess_folder(split: str, file: CocoFile) -> Path:
     if not probes:
         raise DataError(f"{file.path}: lists no images; name a file that does")
     folders = _customary_folders(split, file.path)
-    hits = [sum(_path_of(folder, name).is_file() for name in probes) for folder in folders]
+    hits = [sum(is_file(_path_of(folder, name)) for name in probes) for folder in folders]
     if not any(hits):
         tried = ", ".join(map(str, (folder for folder in folders if folder.is_dir())))
         raise DataError(

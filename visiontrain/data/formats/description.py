@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from visiontrain.data.formats.files import SHOWN, folder_listing
+from visiontrain.data.formats.files import SHOWN, folder_listing, is_folder
 from visiontrain.errors import DataError
 
 YAML_NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
@@ -140,7 +140,7 @@ def root_of(description: Mapping[str, Any], path: Path) -> Path:
     if not isinstance(text, str):
         raise DataError(f"{path}: path = {text!r} is not a text; it is the folder that holds the data set")
     root = Path(os.path.normpath(folder / _expanded(text, path)))
-    if not root.is_dir():
+    if not is_folder(root):
         raise DataError(
             f"{path}: path = {text!r}: there is no folder {root}; "
             f"it is relative to the folder of the YAML; {folder_listing(root.parent)}"
@@ -267,7 +267,7 @@ def image_folders_of(
         f"{path}: {key} = {text!r}: there is no folder {folder}; it is relative to `path` or else to the folder of the "
         f"YAML; {folder_listing(folder.parent)}"
         for text, folder in zip(texts, folders, strict=True)
-        if not folder.is_dir()
+        if not is_folder(folder)
     ]
     if faults:
         raise DataError(faults)

@@ -44,10 +44,34 @@ class Remarks:
         self.faults.append(f"{self.split}: {fault}")
 
 
+def is_file(path: Path) -> bool:
+    """Whether a file lies at a path that was read somewhere. One that no system would take, as too long, names none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder lies at a path that was read somewhere, as `is_file`."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def exists(path: Path) -> bool:
+    """Whether anything lies at a path that was read somewhere, as `is_file`."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def folder_listing(folder: Path) -> str:
     """A clause that tells what a folder holds."""
-    if not folder.is_dir():
-        existing = next((parent for parent in folder.parents if parent.is_dir()), None)
+    if not is_folder(folder):
+        existing = next((parent for parent in folder.parents if is_folder(parent)), None)
         return f"{folder} does not exist either" + ("" if existing is None else f"; {folder_listing(existing)}")
     entries = sorted(entry.name + "/" * entry.is_dir() for entry in folder.iterdir())
     if not entries:

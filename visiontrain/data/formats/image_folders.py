@@ -31,7 +31,14 @@ from visiontrain.data.formats.description import (
     root_of,
     yaml_of,
 )
-from visiontrain.data.formats.files import COMPANION_SUFFIXES, Remarks, find_images, folder_listing, visible_files
+from visiontrain.data.formats.files import (
+    COMPANION_SUFFIXES,
+    Remarks,
+    exists,
+    find_images,
+    folder_listing,
+    visible_files,
+)
 from visiontrain.data.images import IMAGE_SUFFIXES, MAX_PIXELS
 from visiontrain.errors import DataError
 from visiontrain.sample import DataSet
@@ -53,7 +60,7 @@ class ImageFolderReader:
         except DataError:
             return source.is_dir() or is_described(source)  # this reader tells what is wrong
         entries = [entry for of_split in layout.folders.values() for entry in of_split]
-        if not any(entry.exists() for entry in entries):
+        if not any(exists(entry) for entry in entries):
             return bool(entries) and not any(entry.suffix.lower() in LIST_SUFFIXES for entry in entries)
         folders = [entry for entry in entries if entry.is_dir()]
         return not any(map(_is_of_detection, folders)) and any(map(_holds_classes, folders))

@@ -32,7 +32,7 @@ from visiontrain.data.formats.description import (
     root_of,
     yaml_of,
 )
-from visiontrain.data.formats.files import SHOWN, Remarks, folder_listing, visible_files
+from visiontrain.data.formats.files import SHOWN, Remarks, folder_listing, is_file, visible_files
 from visiontrain.data.formats.image_folders import SPLIT_OF, by_split, is_described
 from visiontrain.data.images import MAX_PIXELS
 from visiontrain.errors import DataError
@@ -135,7 +135,7 @@ class _CsvLayout:
             image = Path(os.path.normpath(folder / row.path))
             if (row.path, row.labels) in seen:
                 remarks.add("row-twice", table.file, row.line, row.path)
-            elif not image.is_file():
+            elif not is_file(image):
                 remarks.add("image-missing", table.file, row.line, repr(row.path))
                 missing.append(row)
             else:
@@ -264,7 +264,7 @@ def _read_table(file: Path) -> _Table:
 
 def _parse(file: Path) -> list[tuple[int, list[str]]]:
     """Every row with the number of its last line."""
-    if not file.is_file():
+    if not is_file(file):
         raise DataError(f"{file}: there is no such file; {folder_listing(file.parent)}")
     try:
         # Not `read_text`, which turns the line ends inside quotes into others.

@@ -19,7 +19,7 @@ from visiontrain.data.formats.description import (
     load_yaml,
     yaml_of,
 )
-from visiontrain.data.formats.files import Remarks, folder_listing, visible_files
+from visiontrain.data.formats.files import Remarks, exists, folder_listing, is_file, visible_files
 from visiontrain.data.formats.pixels import LabelledImage, class_list, make_splits, missing_fault
 from visiontrain.data.formats.voc_file import VocFile, read_voc
 from visiontrain.data.images import IMAGE_SUFFIXES, MAX_PIXELS
@@ -137,7 +137,7 @@ def _described_layout(path: Path) -> Layout:
 
 def _described_part(what: str, entry: Path, image_folder: Path | None) -> Part:
     """The part of a split that an entry of the YAML stands for: a list file, or a folder."""
-    if not entry.exists():
+    if not exists(entry):
         raise DataError(f"{what}: there is no {entry}; {folder_listing(entry.parent)}")
     bases = [entry] if entry.is_dir() else list(entry.absolute().parents)[:3]  # root/ImageSets/Main/train.txt
     part = next((part for part in map(_part_of, bases) if part), None)
@@ -267,7 +267,7 @@ def _image_of(stem: str, file: VocFile | None, images: Mapping[str, list[Path]],
     candidates = images.get(stem, [])
     named = folder / file.file_name if file and file.file_name else None
     if named is not None and (named in candidates or not candidates):
-        return named if named.is_file() and named.suffix.lower() in IMAGE_SUFFIXES else None
+        return named if is_file(named) and named.suffix.lower() in IMAGE_SUFFIXES else None
     return candidates[0] if candidates else None
 
 

@@ -22,8 +22,11 @@ from visiontrain.data.formats.description import (
 from visiontrain.data.formats.files import (
     SHOWN,
     Remarks,
+    exists,
     find_images,
     folder_listing,
+    is_file,
+    is_folder,
     note_repeats,
     read_sizes,
 )
@@ -139,13 +142,13 @@ def _images_of(what: str, entry: Path, root: Path, remarks: Remarks) -> list[Pat
     inside = [part for part in entry.parts if part != ".."]
     if entry.parts[:1] == ("..",) and inside:  # written by exporters for a reader that starts one folder deeper
         tried.append(root.joinpath(*inside))
-    path = next((path for path in tried if path.exists()), None)
+    path = next((path for path in tried if exists(path)), None)
     if path is None:
         raise DataError(
             f"{what}: there is no {' and no '.join(map(str, tried))}; "
             f"it is relative to `path` or else to the folder of the YAML; {folder_listing(tried[0].parent)}"
         )
-    if path.is_dir():
+    if is_folder(path):
         found = find_images(path, remarks)
     elif path.suffix.lower() == ".txt":
         found = _listed_images(what, path, root, remarks)
@@ -169,7 +172,7 @@ def _listed_images(what: str, list_file: Path, root: Path, remarks: Remarks) -> 
         if not text:
             continue
         places = [Path(os.path.normpath(folder / text)) for folder in (list_file.parent, root)]
-        path = next((place for place in places if place.is_file()), None)
+        path = next((place for place in places if is_file(place)), None)
         if path is None:
             remarks.add("image-missing", list_file, number, repr(text))
             missing.append(f"{list_file}:{number}: {text!r}, looked for as {' and '.join(map(str, places))}")
