@@ -23,7 +23,7 @@ from visiontrain.engine.window import GradientWindow
 from visiontrain.models.network import Network
 from visiontrain.run.freezing import rates_of
 from visiontrain.run.prepare import place
-from visiontrain.run.resuming import state_values, stored_args, versions
+from visiontrain.run.resuming import fingerprint_of, state_values, stored_args, versions
 from visiontrain.run.samples import open_samples
 from visiontrain.run.score import Scorer, open_scorer
 from visiontrain.run.session import Session
@@ -118,7 +118,7 @@ def checkpoint_of(
         "metrics": {name: float(value) for name, value in (metrics or {}).items()},
         "args": stored_args(session.config),
         "names": list(session.data.names),
-        "data": session.fingerprint,
+        "data": fingerprint_of(session.data),
         "network": parts.network.description,
         "versions": versions(),
         "threads": session.setup.threads,

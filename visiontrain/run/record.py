@@ -223,7 +223,7 @@ def open_recorder(session: Session, folder: Path) -> Iterator[Recorder]:
         else:
             CsvLogger(results, target.columns).truncate_after(session.state.epoch)
             last = folder / WEIGHTS / LAST
-            if session.is_last_damaged and last.exists():
+            if session.resumed.is_last_damaged and last.exists():
                 last.replace(last.with_name("damaged.pt"))  # or it would replace the good one before it
         loggers = [LOGGERS[name](target) for name in LOGGER_NAMES]
     except OSError as error:

@@ -35,15 +35,15 @@ MAY_CHANGE = frozenset(
 
 
 class Resumed(NamedTuple):
-    """A run that goes on."""
+    """A run that goes on; with its settings alone, a new one."""
 
     config: Config
     """Its settings, with those typed now."""
-    folder: Path
+    folder: Path | None = None
     """Where it lies now, not where it was made."""
-    checkpoint: Mapping[str, Any] | None
+    checkpoint: Mapping[str, Any] | None = None
     """None where the run had not saved anything yet: it starts over in its folder."""
-    changes: tuple[str, ...]
+    changes: tuple[str, ...] = ()
     """What differs from the run as it was, one line each."""
     is_last_damaged: bool = False
     """Whether the checkpoint is the one before the last, which cannot be used."""
@@ -166,19 +166,21 @@ def rebuilt(task: Task, checkpoint: Mapping[str, Any]) -> Network:
     return network
 
 
-def state_of(checkpoint: Mapping[str, Any], folder: Path, plan: Plan, setup: DeviceSetup) -> RunState:
+def state_of(resumed: Resumed, plan: Plan, setup: DeviceSetup) -> RunState:
     """Where the run stands, found in the plan by its images: so `batch` may have changed.
 
     Raises:
         ConfigError: If the run is finished, or the plan opens no window where it stands.
     """
-    values = dict(checkpoint["plan"])
+    assert resumed.checkpoint is not None
+    assert resumed.folder is not None
+    values = dict(resumed.checkpoint["plan"])
     sums = values.pop("sums", None)
     state = RunState(**values)
     if sums is not None:
         state.sums = EpochSums.from_plain(sums, setup.device)
     if state.images >= plan.total_images:
-        if (folder / "results.json").is_file():
+        if (resumed.folder / "results.json").is_file():
             raise ConfigError(
                 f"resume: the run has finished its {state.epoch} epochs; type a larger epochs= to train it further"
             )

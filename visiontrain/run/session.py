@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from visiontrain.run.prepare import (
     task_of,
     with_bundled_data,
 )
-from visiontrain.run.resuming import fingerprint_of, go_on, like_before, rebuilt, state_of
+from visiontrain.run.resuming import Resumed, fingerprint_of, go_on, like_before, rebuilt, state_of
 from visiontrain.run.samples import largest_size
 from visiontrain.sample import DataSet, Records
 
@@ -58,20 +58,24 @@ class Session:
     precision: Precision
     recipe: Recipe
     state: RunState
-    checkpoint: Mapping[str, Any] | None
-    """Of the run that goes on."""
-    folder: Path | None
-    """Of the run that goes on: where its checkpoint lies now, not where it was made."""
-    is_last_damaged: bool
-    """Whether the run goes on from the checkpoint before the last."""
-    fingerprint: str
-    """Of the data: changes when a label, a size or a file name does."""
+    resumed: Resumed
+    """The run that goes on, or what stands for none."""
     transfer: Transfer | None
     """What became of the weights that training begins with."""
     frozen: Frozen | None
     """What does not learn, at first or at all."""
     changes: tuple[str, ...]
     """What differs from the run that goes on, and what was guessed or dropped, one line each."""
+
+    @property
+    def checkpoint(self) -> Mapping[str, Any] | None:
+        """Of the run that goes on."""
+        return self.resumed.checkpoint
+
+    @property
+    def folder(self) -> Path | None:
+        """Of the run that goes on: where its checkpoint lies now, not where it was made."""
+        return self.resumed.folder
 
 
 def open_session(config: Config, *, trained: LoadedModel | None = None) -> Session:
@@ -85,15 +89,10 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
         UserError: If anything about it is wrong.
     """
     _check_not_a_worker()
-    config = _with_absolute_paths(config)
-    was_amp_typed = config.is_typed("amp")  # before the run that goes on adds what was typed for it
-    checkpoint: Mapping[str, Any] | None = None
-    changes: tuple[str, ...] = ()
-    folder: Path | None = None
-    is_last_damaged = False
-    if config.resume:
-        config, folder, checkpoint, changes, is_last_damaged = go_on(config)
-    config = with_task(config, known=None if checkpoint is None else checkpoint["task"])
+    asked = _with_absolute_paths(config)
+    resumed = go_on(asked) if asked.resume else Resumed(asked)
+    checkpoint = resumed.checkpoint
+    config = with_task(resumed.config, known=None if checkpoint is None else checkpoint["task"])
     if checkpoint is None and trained is None:
         check_start(config)
         config = with_kind_of_labels(config)
@@ -101,38 +100,18 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
     config = with_bundled_data(config, task)
     if config.imgsz is None:
         config = config.decide(imgsz=task.default_imgsz)
-    if checkpoint is not None:
-        trained = LoadedModel(rebuilt(task, checkpoint), tuple(checkpoint["names"]), {})
-    setup, precision, differences = _hardware(config, checkpoint, may_overrule=not was_amp_typed)
+    setup, precision, differences = _hardware(config, checkpoint, may_overrule=not asked.is_typed("amp"))
     data = read_data(config, task, ("train", "val") if config.val else ("train",))
-    transfer: Transfer | None = None
-    if trained is None:
-        network, transfer = starting_network(config, task, data.names)
-    else:
-        if checkpoint is None:
-            data = with_names_of_weights(data, trained.names, config.map_names)
-        _check_fits(trained, data, config)
-        network = trained.network
+    network, data, transfer = _network(config, task, data, checkpoint, trained)
     train = split_of(data, "train")
     val = split_of(data, "val") if "val" in data.splits else None
-    check_image_size(config, network)
-    config = task.settle(config, data)
-    task.criterion(network, config)  # what these two refuse is told before there is a folder
-    task.train_transform(config)
+    config = _settled(config, task, network, data)
     setup, lowered = _with_fitting_workers(setup, config, largest_size(config, max(network.strides)))
-    config = set_up_normalization_(network, config)
     frozen = set_up_freezing_(network, config)
-    network.checkpoint_activations = config.checkpoint_activations
     recipe = decide_recipe(config, task, len(train))
     check_batch_size(config, network, recipe.plan)
     _check_noise_scale(config, recipe.plan)
     config = _with_decisions(config, task, recipe)
-    state = RunState() if checkpoint is None or folder is None else state_of(checkpoint, folder, recipe.plan, setup)
-    fingerprint = fingerprint_of(data)
-    if checkpoint is not None and checkpoint.get("data") not in (None, fingerprint):
-        differences += ("data: labels, sizes or file names have changed since the run was saved: bits will differ",)
-    has_no_val = config.val and val is None
-    messages = data.messages + (("no val split: the last epoch counts as the best",) if has_no_val else ())
     return Session(
         config,
         task,
@@ -143,15 +122,51 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
         setup,
         precision,
         recipe,
-        state,
-        checkpoint,
-        folder,
-        is_last_damaged,
-        fingerprint,
+        RunState() if checkpoint is None else state_of(resumed, recipe.plan, setup),
+        resumed,
         transfer,
         frozen,
-        changes + differences + lowered + messages,
+        (*resumed.changes, *differences, *lowered, *_told_of_data(config, data, checkpoint)),
     )
+
+
+def _network(
+    config: Config,
+    task: Task,
+    data: DataSet,
+    checkpoint: Mapping[str, Any] | None,
+    trained: LoadedModel | None,
+) -> tuple[Network, DataSet, Transfer | None]:
+    """The network that training begins or goes on with, the data in the order of its classes, and what was taken."""
+    if checkpoint is not None:
+        trained = LoadedModel(rebuilt(task, checkpoint), tuple(checkpoint["names"]), {})
+    elif trained is None:
+        network, transfer = starting_network(config, task, data.names)
+        return network, data, transfer
+    else:
+        data = with_names_of_weights(data, trained.names, config.map_names)
+    _check_fits(trained, data, config)
+    return trained.network, data, None
+
+
+def _settled(config: Config, task: Task, network: Network, data: DataSet) -> Config:
+    """The settings with what network and data decide; what does not fit them is told before there is a folder."""
+    check_image_size(config, network)
+    config = task.settle(config, data)
+    task.criterion(network, config)
+    task.train_transform(config)
+    config = set_up_normalization_(network, config)
+    network.checkpoint_activations = config.checkpoint_activations
+    return config
+
+
+def _told_of_data(config: Config, data: DataSet, checkpoint: Mapping[str, Any] | None) -> Iterator[str]:
+    """What there is to say of the data."""
+    if checkpoint is not None and checkpoint.get("data") not in (None, fingerprint_of(data)):
+        yield "data: labels, sizes or file names have changed since the run was saved: bits will differ"
+    yield from data.messages
+    if config.val and "val" not in data.splits:
+        yield "no val split: the last epoch counts as the best"
 
 
 def _hardware(

@@ -87,7 +87,7 @@ def _gone_back(session: Session, folder: Path, error: TooManySkips) -> Session:
     again = open_session(replace(session.config, resume=str(folder)) if is_saved else session.config)
     note = f"{error}: going back to image {again.state.images} with 1/{2**halvings} of the learning rate"
     state = replace(again.state, halvings=halvings, skipped_in_a_row=0)
-    return replace(again, folder=folder, state=state, changes=(*again.changes, note))
+    return replace(again, resumed=again.resumed._replace(folder=folder), state=state, changes=(*again.changes, note))
 
 
 def _run(session: Session, folder: Path, cache: ImageCache | None) -> TrainResult:
