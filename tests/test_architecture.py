@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -53,12 +54,18 @@ class Module:
         return self.name.split(".")[0]
 
 
+@cache
+def _parsed(text: str) -> ast.Module:
+    """Kept: most files of a copy with a planted breach are those of the package itself."""
+    return ast.parse(text)
+
+
 def read_modules(root: Path) -> dict[str, Module]:
     modules = {}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        modules[name] = Module(name, path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+        modules[name] = Module(name, path, _parsed(path.read_text(encoding="utf-8")))
     return modules
 
 

@@ -62,6 +62,7 @@ def test_every_image_of_an_epoch_moves_the_weights_by_its_share_of_its_window(nu
     assert -network.weights.detach() == pytest.approx([1 / size for size in sizes for _ in range(size)], rel=1e-15)
 
 
+@pytest.mark.slow
 def test_a_data_set_smaller_than_a_window_is_trained_on_and_that_is_said_once(run_training, tiny_yolo):
     result = run_training(data=str(tiny_yolo(3)), batch=1, nbs=64, warmup_epochs=0, save_period=1)
     assert column(result.save_dir, "updates") == [1, 2]
@@ -80,6 +81,7 @@ def test_the_weight_decay_in_use_is_said(run_training, batch, decay):
     assert f"weight decay {decay}\n" in log
 
 
+@pytest.mark.slow
 def test_a_run_whose_memory_runs_out_learns_what_it_would_have_learned(run_training, tiny_yolo, tmp_path, monkeypatch):
     data = tiny_yolo(16, size=32)
     run = {"data": str(data), "imgsz": 32, "batch": 8, "nbs": 16, "epochs": 3, "val": False}
@@ -105,6 +107,7 @@ def test_a_run_whose_memory_runs_out_learns_what_it_would_have_learned(run_train
     torch.testing.assert_close(weights, wanted, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_window_that_is_not_finite_costs_one_update_and_nothing_else(run_training, monkeypatch):
     plain, calls = DetectionCriterion.__call__, []
 
@@ -136,11 +139,11 @@ def test_a_window_that_is_not_finite_costs_one_update_and_nothing_else(run_train
 def test_validation_that_overflows_in_half_precision_loses_no_weights(run_training, monkeypatch):
     plain, kept = Scorer.score, []
 
-    def score_with_a_huge_weight(self, network):
+    def score_with_a_huge_weight(self, network, *interrupt):
         with torch.no_grad():
             next(iter(network.parameters())).flatten()[0] = 1e5  # above the largest number of fp16
         before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-        scored = plain(self, network)
+        scored = plain(self, network, *interrupt)
         torch.testing.assert_close(dict(network.state_dict()), before, rtol=0, atol=0, equal_nan=True)
         kept.append(before)
         return scored
@@ -153,6 +156,7 @@ def test_validation_that_overflows_in_half_precision_loses_no_weights(run_traini
     assert column(result.save_dir, "epoch") == [1]
 
 
+@pytest.mark.slow
 def test_a_run_in_half_precision_goes_on_though_its_first_windows_overflow(run_training):
     result = run_training(amp="fp16", epochs=1, warmup_epochs=0)
     values = load_checkpoint(result.last)

@@ -109,7 +109,7 @@ def test_every_epoch_is_closed_by_exactly_the_window_that_holds_its_last_image(r
     assert closed == plan.epochs
 
 
-@many
+@settings(max_examples=50)
 @given(runs)
 def test_every_window_is_found_by_the_image_it_begins_with_and_no_other_image_finds_one(run):
     plan = plan_run(**run)

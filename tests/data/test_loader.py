@@ -124,6 +124,7 @@ def test_no_global_random_state_and_no_thread_count_is_touched(loader_of):
     assert (torch.get_num_threads(), cv2.getNumThreads()) == threads
 
 
+@pytest.mark.slow
 def test_workers_that_are_closed_in_the_midst_of_their_work_end_in_order(loader_of):
     before = set(multiprocessing.active_children())
     loader = loader_of(batch=1, workers=1)
@@ -165,6 +166,7 @@ def test_batches_of_evaluation_hold_one_shape_and_come_again_in_the_same_order(m
     assert sorted(index for batch in first for index in batch.indices) == list(range(7))
 
 
+@pytest.mark.slow
 def test_workers_of_evaluation_serve_several_iterations(mixed_records):
     dataset = EvalDataset(mixed_records, Letterbox(64, 16))
     expected = fingerprints(EvalLoader(dataset, collate_detection, batch=2, workers=0))
@@ -229,7 +231,7 @@ def test_two_processes_make_together_what_one_makes(test_data, tmp_path):
 BATCHES, WORKERS, CACHES = (1, 8, 64), (0, 2), ("none", "ram", "disk")
 EVERYTHING = list(product(BATCHES, WORKERS, CACHES))
 """What the machine decides, and a sample must not depend on."""
-A_FEW = [(1, 0, "none"), (8, 0, "ram"), (64, 0, "disk"), (8, 2, "ram"), (1, 2, "disk")]
+A_FEW = [(1, 0, "none"), (64, 0, "disk"), (8, 2, "ram")]
 
 
 def first_samples(records, count, imgsz, folder, machine):
@@ -251,7 +253,7 @@ def first_samples(records, count, imgsz, folder, machine):
 
 @pytest.mark.parametrize(
     ("count", "imgsz", "machines"),
-    [(64, 320, A_FEW), pytest.param(200, 640, EVERYTHING, marks=pytest.mark.slow)],
+    [(32, 320, A_FEW), pytest.param(200, 640, EVERYTHING, marks=pytest.mark.slow)],
     ids=["quick", "whole"],
 )
 def test_real_samples_do_not_depend_on_batch_workers_or_cache(test_data, tmp_path, count, imgsz, machines):

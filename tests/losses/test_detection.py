@@ -208,6 +208,7 @@ def test_padding_does_not_change_the_loss():
     torch.testing.assert_close(criterion(outputs, more).total, criterion(outputs, batch).total, rtol=1e-12, atol=0)
 
 
+@pytest.mark.slow
 def test_a_detector_learns_a_handful_of_boxes_by_heart():
     torch.manual_seed(0)
     network = build_network("det-n", ("a", "b", "c"))

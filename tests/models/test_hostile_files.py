@@ -25,6 +25,7 @@ def what_happens(folder, *words):
 
 
 @pytest.mark.parametrize("words", [("fast",), pytest.param((), marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_hostile_files_run_nothing_and_end_in_one_line_soon_and_in_little_memory(tmp_path, words):
     report = what_happens(tmp_path, *words)
     assert len(report["files"]) > 500

@@ -83,6 +83,7 @@ def test_a_classifier_gives_logits_in_every_mode_and_can_be_exported():
     assert deepcopy(classifier).double()(pictures).dtype == torch.float64
 
 
+@pytest.mark.slow
 def test_an_exported_program_gives_the_outputs_of_the_network(network, images):
     program = torch.export.export(network, (images,), strict=False)
     for a, b in zip(network(images), program.module()(images), strict=True):

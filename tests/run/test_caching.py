@@ -14,6 +14,7 @@ from visiontrain.run import caching
 
 
 @pytest.mark.parametrize("cache", ["ram", pytest.param("disk", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_run_with_cached_images_ends_with_the_same_bits_and_says_what_it_keeps(run_training, tmp_path, cache):
     keys = {"epochs": 1, "val": False}
     plain = run_training(save_dir=str(tmp_path / "plain"), **keys)

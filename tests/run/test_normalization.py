@@ -46,6 +46,7 @@ def test_with_group_norm_there_are_no_statistics_and_the_run_goes_on_and_is_scor
     assert float(metrics[RANKING]) == whole.metrics[RANKING]
 
 
+@pytest.mark.slow
 def test_frozen_statistics_stay_those_of_the_start(run_training):
     values = statistics(weights(run_training(norm="frozen").last))
     assert all((tensor == 0).all() for name, tensor in values.items() if name.endswith("running_mean"))
@@ -115,6 +116,7 @@ class TestPrecise:
         assert "statistics of best.pt estimated over 8 training images; metrics/mAP50-95(B)" in log
         assert "warning" not in log.partition("precise_bn")[2]
 
+    @pytest.mark.slow
     def test_it_finds_the_last_epochs_images_where_that_epoch_opens_no_window(self, run_training):
         result = run_training(precise_bn=True, tail="carry", nbs=64, warmup_epochs=0)
         log = (result.save_dir / "train.log").read_text(encoding="utf-8")
@@ -172,6 +174,7 @@ def test_the_plan_tells_what_normalization_sees_and_remembers(planned):
     assert "GroupNorm, image by image" in planned(norm="group")
 
 
+@pytest.mark.slow
 def test_the_plan_warns_of_what_may_come_as_a_surprise(planned):
     assert "or take norm=group" in planned(batch=1)
     for norm in ("group", "frozen"):

@@ -68,6 +68,7 @@ def test_a_scale_that_is_too_high_is_told_once_and_accuses_no_image(run_training
     assert ".png" not in log
 
 
+@pytest.mark.slow
 def test_images_of_a_window_that_is_not_finite_are_named(run_training, monkeypatch):
     plain = DetectionCriterion.__call__
 
@@ -87,6 +88,7 @@ def test_images_of_a_window_that_is_not_finite_are_named(run_training, monkeypat
 
 
 class TestNoiseScale:
+    @pytest.mark.slow
     def test_it_is_told_once_an_epoch_and_at_the_end(self, run_training):
         result = run_training(noise_scale=True, epochs=3)
         log = (result.save_dir / "train.log").read_text(encoding="utf-8")

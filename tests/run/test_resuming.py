@@ -73,6 +73,7 @@ def after_window(monkeypatch, index, act):
 
 @pytest.mark.parametrize("index", range(WINDOWS - 1))
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_a_signal_in_any_window_ends_the_run_behind_it_and_it_goes_on_to_the_same_bits(
     train, monkeypatch, tmp_path, index, signum
 ):
@@ -102,6 +103,7 @@ def test_a_second_signal_ends_at_once(train, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 def test_validation_is_broken_off_by_a_signal_and_made_up_for(train, monkeypatch, tmp_path):
     whole = train("whole")
     score, calls = Scorer.score, []
@@ -133,6 +135,7 @@ def test_a_killed_run_goes_on_from_the_middle_of_an_epoch(train, monkeypatch, tm
     assert_same_run(tmp_path / "killed", whole.save_dir)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_in_the_middle_of_a_window_that_two_epochs_share(train, monkeypatch, tmp_path):
     settings = {"tail": "carry", "nbs": 6, "val_interval": 2}
     whole = train("whole", **settings)
@@ -175,6 +178,7 @@ def test_where_both_checkpoints_are_damaged_both_are_told(train, tmp_path):
     assert len(caught.value.faults) == 2
 
 
+@pytest.mark.slow
 def test_weights_that_are_not_finite_are_refused(train, tmp_path):
     result = train("run")
     values = load_checkpoint(result.best)
@@ -184,6 +188,7 @@ def test_weights_that_are_not_finite_are_refused(train, tmp_path):
         load_checkpoint(result.best)
 
 
+@pytest.mark.slow
 def test_a_run_that_had_saved_nothing_starts_over_in_its_folder(train, tmp_path, capsys):
     whole = train("whole")
     train("cut")
@@ -211,6 +216,7 @@ def failing(times, save):
     return save_or_fail
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_and_training_goes_on(train, monkeypatch, tmp_path, capsys):
     whole = train("whole")
     monkeypatch.setattr(record_module, "save_checkpoint", failing(3, record_module.save_checkpoint))
@@ -221,12 +227,14 @@ def test_a_full_disk_is_told_and_training_goes_on(train, monkeypatch, tmp_path, 
     assert_same_run(tmp_path / "full", whole.save_dir)
 
 
+@pytest.mark.slow
 def test_a_run_that_could_never_be_saved_says_so_at_its_end(train, monkeypatch):
     monkeypatch.setattr(record_module, "save_checkpoint", failing(99, record_module.save_checkpoint))
     with pytest.raises(CheckpointError, match=r"last\.pt: the run has ended and could not be saved; make room"):
         train("full")
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_deleted_in_mid_run_does_not_end_it(train, monkeypatch, tmp_path, capsys):
     whole = train("whole")
     after_window(monkeypatch, 2, lambda: shutil.rmtree(tmp_path / "gone"))
@@ -238,6 +246,7 @@ def test_a_folder_that_is_deleted_in_mid_run_does_not_end_it(train, monkeypatch,
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_changed_labels_are_told_when_a_run_goes_on(train, tmp_path, capsys):
     train("cut")
     label = next((tmp_path / "data" / "labels" / "train").glob("*.txt"), None) or next(

@@ -50,6 +50,7 @@ def test_a_poisoned_image_is_named_and_its_window_left_out(run_training, poison,
     assert blamed.count("the loss is not finite") == 1
 
 
+@pytest.mark.slow
 def test_too_many_in_a_row_send_the_run_back_twice_and_then_end_it(run_training, poison, tmp_path):
     poison(lambda batch: True)
     with pytest.raises(ConfigError, match=r"3 windows in a row were left out.*half the learning rate has not helped 2"):
@@ -59,6 +60,7 @@ def test_too_many_in_a_row_send_the_run_back_twice_and_then_end_it(run_training,
         assert re.search(rf"going back to image \d+ with {part} of the learning rate", log)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_sent_back_goes_on_from_its_checkpoint_at_half_the_rate(run_training, poison, tmp_path):
     seen = []
 
@@ -77,6 +79,7 @@ def test_a_run_that_was_sent_back_goes_on_from_its_checkpoint_at_half_the_rate(r
     assert rates[-1] == pytest.approx(0.01 * 0.01 / 2)
 
 
+@pytest.mark.slow
 def test_zero_allows_any_number(run_training, poison):
     poison(lambda batch: True)
     result = run_training(epochs=2, warmup_epochs=0, max_skips=0, workers=0)

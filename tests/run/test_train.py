@@ -53,6 +53,7 @@ def test_a_run_leaves_what_the_readme_says(run_training):
     assert set(result.metrics) == {name for name in HEADER.split(",") if name.startswith("metrics/")}
 
 
+@pytest.mark.slow
 def test_the_log_shows_exactly_the_plan(run_training):
     result = run_training(epochs=3, warmup_epochs=1.0, tail="flush")
     plan = plan_run(num_images=8, batch=2, nbs=4, epochs=3, warmup_epochs=1.0)
@@ -68,6 +69,7 @@ def test_the_log_shows_exactly_the_plan(run_training):
     assert float(rows[-1]["lr/weight"]) == pytest.approx(written["lr"][-1]["lr"])
 
 
+@pytest.mark.slow
 def test_the_log_counts_the_boxes_that_augmentation_lost(run_training):
     log = (run_training(close_mosaic=0).save_dir / "train.log").read_text(encoding="utf-8")
     counted = (
@@ -78,6 +80,7 @@ def test_the_log_counts_the_boxes_that_augmentation_lost(run_training):
     assert all(int(outside) > 0 for _, outside in lines)  # mosaics of four are cut
 
 
+@pytest.mark.slow
 def test_the_log_names_the_windows_that_were_trained_on(run_training):
     result = run_training(epochs=3, warmup_epochs=1.0)
     plan = plan_run(num_images=8, batch=2, nbs=4, epochs=3, warmup_epochs=1.0)
@@ -90,6 +93,7 @@ def test_the_log_names_the_windows_that_were_trained_on(run_training):
     assert written == list(plan.window_sizes)
 
 
+@pytest.mark.slow
 def test_windows_that_cross_epochs_leave_a_row_for_every_epoch(run_training):
     result = run_training(epochs=5, nbs=12, tail="carry", warmup_epochs=0)
     rows = rows_of(result.save_dir)
@@ -150,6 +154,7 @@ def test_the_last_checkpoint_is_written_after_the_best(run_training, monkeypatch
     assert written == ["best.pt", "epoch1.pt", "last.pt"]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_before_its_results_were_written_writes_them(run_training):
     result = run_training()
     (result.save_dir / "results.json").unlink()
@@ -158,6 +163,7 @@ def test_a_run_that_was_killed_before_its_results_were_written_writes_them(run_t
     assert (result.save_dir / "results.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_outside_a_run_folder_cannot_be_resumed(run_training, tmp_path):
     result = run_training()
     shutil.copy(result.last, tmp_path / "last.pt")
@@ -166,6 +172,7 @@ def test_a_checkpoint_outside_a_run_folder_cannot_be_resumed(run_training, tmp_p
     assert not (tmp_path / "args.yaml").exists()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_another_folder(run_training, tmp_path, monkeypatch, tiny_yolo):
     data = tiny_yolo(8)
     monkeypatch.chdir(data.parent)
@@ -202,6 +209,7 @@ def test_a_single_value_for_batch_norm_is_refused(run_training, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_only_with_more_epochs(run_training):
     result = run_training()
     with pytest.raises(ConfigError, match="finished its 2 epochs; type a larger epochs="):
@@ -235,6 +243,7 @@ def test_without_validation_the_last_weights_are_the_best(run_training):
     assert_equal_weights(result.best, result.last, "model")
 
 
+@pytest.mark.slow
 def test_validation_keeps_to_its_interval_and_the_last_epoch(run_training):
     rows = rows_of(run_training(epochs=5, val_interval=2).save_dir)
     assert [bool(row["metrics/mAP50(B)"]) for row in rows] == [False, True, False, True, True]
@@ -285,12 +294,14 @@ def test_workers_do_not_change_a_bit(run_training, tmp_path):
     assert_equal_weights(first.last, second.last, "model")
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_not_one_to_go_on_from(run_training):
     result = run_training()
     with pytest.raises(ConfigError, match=r"holds the best epoch, not the latest; name the run's folder"):
         train_run(load_config("train", python={"resume": str(result.best)}))
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_says_so(run_training, capsys):
     run_training(optimizer="SGD", lr0=100.0, clip=0.0, warmup_epochs=0, epochs=3)
     printed = capsys.readouterr().out

@@ -277,6 +277,7 @@ def test_without_statistics_of_micro_batches_there_is_nothing_to_see(settings, c
     assert document["batchnorm"]["rel_error"] <= 1e-4
 
 
+@pytest.mark.slow
 def test_activations_that_are_computed_twice_change_nothing(settings):
     plain, recomputed = (
         verify_run(settings(json=True, checkpoint_activations=value))["batchnorm"] for value in (False, True)
@@ -367,6 +368,7 @@ def test_silence_is_silence(settings, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_weights_are_compared_in_windows_of_their_own_training_and_not_as_another_network(trained, settings):
     document = verify_run(load_config("verify", python={"model": str(trained.best), "quiet": True}))
     assert document["micro_batches"] == [2, 2]  # batch=2 nbs=4, as they were trained
