@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import hypothesis
@@ -154,6 +156,28 @@ def small_network(tmp_path_factory, repository):
     path = tmp_path_factory.mktemp("network") / "small.yaml"
     path.write_text(yaml.safe_dump(description), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory, small_network):
+    """The result of one epoch of the small network on eight small images; nobody writes into its folder."""
+    from visiontrain.config.load import load_config
+    from visiontrain.run.train import train_run
+
+    root = tmp_path_factory.mktemp("trained")
+    data = write_tiny_yolo(root / "tiny", 8, size=64, splits=("train", "val"), seed=0, box_counts=(1,))
+    keys = {"model": str(small_network), "data": str(data), "imgsz": 64, "epochs": 1, "batch": 2, "nbs": 4}
+    save_dir = str(root / "run")
+    return train_run(load_config("train", python={**keys, "quiet": True, "plots": False, "save_dir": save_dir}))
+
+
+@pytest.fixture
+def trained(trained_once, tmp_path):
+    """A copy of that run for the test alone."""
+    folder = tmp_path / "run"
+    shutil.copytree(trained_once.save_dir, folder)
+    weights = folder / "weights"
+    return replace(trained_once, save_dir=folder, best=weights / "best.pt", last=weights / "last.pt")
 
 
 @pytest.fixture

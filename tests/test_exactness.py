@@ -211,6 +211,7 @@ def test_the_update_of_a_detector_is_that_of_the_full_batch(detector, name):
 
 
 @pytest.mark.parametrize("name", LABELS)
+@pytest.mark.slow
 def test_the_update_of_a_classifier_is_that_of_the_full_batch(classifier, name):
     classifier.network.double()
     assert_no_cut_matters(classifier, labels(LABELS[name]), cuts=CUTS, most=EXACT)
@@ -267,6 +268,7 @@ def images_of_run(epochs: int) -> list[int]:
     ],
     ids=["flush", "spread", "carry", "flush, with a ramp"],
 )
+@pytest.mark.slow
 def test_every_window_of_a_run_is_a_full_batch_whatever_becomes_of_the_tail(task, request, tail, warmup_epochs, sizes):
     subject = request.getfixturevalue(task)
     plan = plan_run(num_images=NUM_OF_EPOCH, batch=4, nbs=16, epochs=2, warmup_epochs=warmup_epochs, tail=tail)

@@ -251,6 +251,7 @@ def first_samples(records, count, imgsz, folder, machine):
     return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "imgsz", "machines"),
     [(32, 320, A_FEW), pytest.param(200, 640, EVERYTHING, marks=pytest.mark.slow)],

@@ -58,6 +58,7 @@ def test_a_checkpointed_pass_keeps_what_layers_hand_to_each_other():
 
 
 @pytest.mark.parametrize("kind", NORMS)
+@pytest.mark.slow
 def test_checkpointing_takes_less_memory_whatever_the_normalization(kind):
     network = build_network("det-n", ("a",))
     set_norm_(network, kind)

@@ -144,6 +144,7 @@ class TestPrecise:
         torch.testing.assert_close(weights(precise.last), weights(plain.last), rtol=0, atol=0)
 
     @pytest.mark.parametrize("keys", [{"val": False}, {"ema": False}])
+    @pytest.mark.slow
     def test_it_works_without_validation_and_without_an_average(self, run_training, keys):
         result = run_training(precise_bn=True, **keys)
         assert load_checkpoint(result.best)["model"]

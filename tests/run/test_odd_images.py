@@ -103,6 +103,7 @@ def test_scoring_sees_the_pictures_upright_with_their_boxes_and_names_the_damage
         np.testing.assert_allclose(sample.boxes[0], corners[:, :2].ravel(), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_prediction_sees_the_very_pictures_and_tells_which_it_left_out(test_data, truth, run_training):
     trained = run_training(epochs=1, val=False)
     folder = test_data / "odd_images"

@@ -12,11 +12,6 @@ from visiontrain.errors import ConfigError, DataError
 from visiontrain.run.predict import predict
 
 
-@pytest.fixture
-def trained(run_training):
-    return run_training(epochs=1)
-
-
 def pictures_of(trained):
     from visiontrain.engine.checkpoint import load_checkpoint
 
@@ -39,6 +34,7 @@ def test_every_picture_is_drawn_and_labelled(trained, tmp_path, capsys):
     assert lines[-1].startswith("results in ")
 
 
+@pytest.mark.slow
 def test_every_form_of_a_picture_gives_the_same_boxes(trained):
     folder = pictures_of(trained)
     path = f"{folder}/000.png"

@@ -148,6 +148,7 @@ def test_a_killed_run_goes_on_in_the_middle_of_a_window_that_two_epochs_share(tr
         assert_same_run(killed, whole.save_dir)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(train, tmp_path, capsys):
     whole = train("whole")
     train("cut")

@@ -11,11 +11,6 @@ from visiontrain.errors import CheckpointError, ConfigError, DataError
 from visiontrain.run.val import val, val_run
 
 
-@pytest.fixture
-def trained(run_training):
-    return run_training(epochs=1)
-
-
 def settings(trained, tmp_path, **keys):
     return load_config("val", python={"model": str(trained.best), "save_dir": str(tmp_path / "scored"), **keys})
 

@@ -285,12 +285,8 @@ def test_activations_that_are_computed_twice_change_nothing(settings):
     assert recomputed["rel_error"] == pytest.approx(plain["rel_error"], rel=1e-4)
 
 
-@pytest.fixture
-def trained(run_training):
-    return run_training(epochs=1)
-
-
 @pytest.mark.parametrize("norm", ["batch", "group"])
+@pytest.mark.slow
 def test_trained_weights_are_verified_as_they_were_trained(run_training, capsys, norm):
     best = str(run_training(epochs=1, norm=norm).best)
     capsys.readouterr()
