@@ -46,7 +46,7 @@ MUTATIONS = {
     "a short window is divided by what a full one held": Mutation(
         edits=((WINDOW, "world / divisor", "world / self.__dict__.setdefault('full', divisor)"),),
         caught_by=(
-            "test_exactness.py::test_every_window_of_a_run_is_a_full_batch_whatever_becomes_of_the_tail[flush]",
+            "test_exactness.py::test_every_window_of_a_run_is_a_full_batch_whatever_becomes_of_the_tail[flush-detector]",
         ),
     ),
     "the gradient is clipped before it is scaled": Mutation(

@@ -87,9 +87,16 @@ def take_stage(name: str, *, after: int, stride: int, remains: Remains) -> Torch
     strides = sorted({link.stride for link in links_of(name)})
     if stride not in strides or stride <= after:
         raise ValueError(f"has no map of stride {stride!r} behind stride {after}; {name} has {strides}")
-    network = remains.pop((name, after), None) or torchvision.models.get_model(name, weights=None)
+    network = remains.pop((name, after), None) or _untrained(name)
     remains[name, stride] = network
     return TorchvisionStage(name, {path: network.get_submodule(path) for path in links})
+
+
+def _untrained(name: str) -> nn.Module:
+    """torchvision's network with fresh weights."""
+    # Without this argument the two warn of what a later version will do.
+    arguments = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
+    return torchvision.models.get_model(name, weights=None, **arguments)
 
 
 def channels_at(name: str, stride: int) -> int:
@@ -111,7 +118,7 @@ def links_of(name: str) -> tuple[Link, ...]:
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             features = torch.zeros(1, 3, PROBED_SIZE, PROBED_SIZE)
-            network = torchvision.models.get_model(name, weights=None).eval()
+            network = _untrained(name).eval()
             for path, link in _chain(network):
                 features = link(features)
                 parameters = sum(parameter.numel() for parameter in link.parameters())
