@@ -67,6 +67,7 @@ def test_checkpointing_takes_less_memory_whatever_the_normalization(kind):
     assert 0.4 * plain < training_bytes(network, 320, 8) < 0.8 * plain
 
 
+@pytest.mark.slow
 def test_estimates_of_the_small_detector_are_near_what_was_measured():
     """Peaks above the weights, gradients and optimizer's state, MB: `python -m benchmarks checkpointing`."""
     network = build_network("det-n", ("a", "b", "c"))

@@ -61,6 +61,7 @@ def assert_twins_agree(plain, checkpointed):
     [(torch.contiguous_format, False), (torch.channels_last, False), (torch.channels_last, True)],
 )
 @pytest.mark.parametrize("kind", NORMS)
+@pytest.mark.slow
 def test_gradients_and_running_statistics_are_those_of_the_plain_pass_bit_for_bit(kind, memory_format, autocast):
     plain, checkpointed = (network.to(memory_format=memory_format) for network in twins(kind))
     pictures = images().to(memory_format=memory_format)

@@ -109,6 +109,7 @@ def images_by_class(metrics) -> dict[str, int]:
 # What a run leaves behind.
 
 
+@pytest.mark.slow
 def test_a_run_leaves_what_the_document_says(trained):
     folder = trained.save_dir
     assert (folder / "results.csv").read_text(encoding="utf-8").splitlines()[0] == HEADER

@@ -73,6 +73,7 @@ class Wrapper(nn.Module):
         self.stack = nn.ModuleList(layers)
 
 
+@pytest.mark.slow
 def test_a_pickled_module_of_other_names_is_matched_by_shape_and_order(trained, small_network):
     renamed = {
         name.replace("layers.", "net.x").replace("conv.", "c.").replace("norm.", "n."): tensor
@@ -119,6 +120,7 @@ def test_class_names_of_the_data_are_taken_and_other_classes_start_fresh(small_n
         convert(weights="theirs.pt", model=str(small_network), data=data)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_torchvision_loads_by_name():
     from torchvision.models import shufflenet_v2_x0_5
 
@@ -179,6 +181,7 @@ def test_a_pickle_that_would_write_a_file_is_read_without_the_file_appearing(cap
         (lambda state: {**state, "layers.0.norm.bias": torch.full((8,), float("nan"))}, "1 tensors are not finite"),
     ],
 )
+@pytest.mark.slow
 def test_weights_that_do_not_fill_the_network_are_refused_in_one_line_and_no_folder_is_made(
     capsys, tmp_path, trained, small_network, spoil, message
 ):

@@ -81,6 +81,7 @@ def test_what_training_would_refuse_is_refused(tiny_yolo):
         ({"batch": 6, "nbs": 6, "warmup_epochs": 0}, "micro-batches of 2: its statistics will be rough; choose"),
     ],
 )
+@pytest.mark.slow
 def test_what_a_user_should_know_is_said(planned, keys, text):
     assert any(text in warning for warning in planned(**keys)["warnings"])
 

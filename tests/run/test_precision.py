@@ -56,6 +56,7 @@ def test_fp32_takes_over_for_the_run_its_validation_its_later_epochs_and_its_wei
     assert (result.save_dir / "train.log").read_text(encoding="utf-8").count("fp32 takes over") == 1
 
 
+@pytest.mark.slow
 def test_a_scale_that_is_too_high_is_told_once_and_accuses_no_image(run_training, monkeypatch):
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**100)
     monkeypatch.setattr(torch.amp, "GradScaler", lambda *_: scaler)

@@ -38,6 +38,7 @@ def updates_of(folder):
         return [int(row["updates"]) for row in csv.DictReader(file)]
 
 
+@pytest.mark.slow
 def test_a_poisoned_image_is_named_and_its_window_left_out(run_training, poison, capsys):
     poison(lambda batch: any(path.endswith(("3.jpg", "3.png")) for path in batch.paths))
     result = run_training(epochs=2, warmup_epochs=0, ema=False, workers=0)

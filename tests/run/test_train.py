@@ -218,6 +218,7 @@ def test_a_finished_run_goes_on_only_with_more_epochs(run_training):
     assert [int(row["epoch"]) for row in rows_of(longer.save_dir)] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_what_would_change_the_run_is_refused_when_it_goes_on(run_training):
     result = run_training()
     with pytest.raises(ConfigError) as caught:
@@ -237,6 +238,7 @@ def test_val_finds_the_numbers_of_the_best_epoch(run_training, tmp_path):
         assert found.metrics[name] == pytest.approx(value, abs=1e-6), name
 
 
+@pytest.mark.slow
 def test_without_validation_the_last_weights_are_the_best(run_training):
     result = run_training(val=False)
     assert result.metrics == {}

@@ -44,6 +44,7 @@ def test_without_the_key_there_is_no_val(read):
     assert set(read().splits) == {"train"}
 
 
+@pytest.mark.slow
 def test_val_scores_the_weights_on_the_images_that_they_were_validated_on(run_training, tiny_yolo, tmp_path):
     result = run_training(data=str(tiny_yolo(10, splits=("train",))), val_fraction=0.3, seed=3)
     scored = val_run(load_config("val", python={"model": str(result.best), "save_dir": str(tmp_path / "val")}))

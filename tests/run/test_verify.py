@@ -208,6 +208,7 @@ def _leave_one_out(monkeypatch):
         (_divide_by_the_nominal_count, {"nbs": 12}),  # eight images are a short window
     ],
 )
+@pytest.mark.slow
 def test_a_fault_in_accumulation_ends_in_exit_code_3(settings, monkeypatch, capsys, plant, keys):
     config = settings(**keys)
     plant(monkeypatch)
