@@ -52,6 +52,8 @@ def test_the_keys_that_are_said_to_be_the_same_renamed_or_absent_are_so(reposito
     )
     assert all(key in SETTINGS for _, here in renamed for key in re.findall(r"`(\w+)`", here))
     assert [key for key in re.findall(r"`(\w+)`", parts["Only here"]) if key not in (*SETTINGS, *MODES)] == []
+    told = set(re.findall(r"`(\w+)`", text))
+    assert [key for key, setting in SETTINGS.items() if setting.rules.available and key not in told] == []
 
 
 def python_blocks(text: str) -> list[str]:

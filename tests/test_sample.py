@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from visiontrain.sample import Batch, Record, Records
+from visiontrain.sample import Batch, DroppedBoxes, Record, Records
 
 
 def record(index):
@@ -49,6 +49,30 @@ def test_a_slice_of_records_and_a_copy_in_another_process_hold_the_same():
     assert_same(pickle.loads(pickle.dumps(records))[5], record(5))
 
 
+def test_the_digest_of_records_is_that_of_names_sizes_and_labels_and_not_of_their_folder():
+    known = [replace(record(2), path=Path("here/a.jpg")), replace(record(1), path=Path("here/b.jpg"))]
+    digest = Records(known).digest()
+    assert Records([replace(one, path=Path("there") / one.path.name) for one in known]).digest() == digest
+    first, second = known
+    changed = [
+        [second, first],
+        [replace(first, path=Path("here/c.jpg")), second],
+        [replace(first, width=1), second],
+        [replace(first, boxes=first.boxes / 2), second],
+        [replace(first, classes=first.classes + 1), second],
+        # the same labels in a row, cut elsewhere
+        [
+            replace(first, boxes=first.boxes[:1], classes=first.classes[:1]),
+            replace(
+                second,
+                boxes=np.concatenate([first.boxes[1:], second.boxes]),
+                classes=np.concatenate([first.classes[1:], second.classes]),
+            ),
+        ],
+    ]
+    assert digest not in {Records(records).digest() for records in changed}
+
+
 def test_records_of_classification_have_labels_and_no_boxes():
     labels = ([3], [], [0, 2, 1], [4])
     records = Records([replace(record(0), classes=np.array(classes, np.int64)) for classes in labels])
@@ -76,7 +100,7 @@ def test_no_records_are_records():
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 8])
 def test_the_parts_of_a_batch_put_together_are_the_batch(most):
-    whole = batch_of(5, unreadable=("lost.png",))
+    whole = batch_of(5, unreadable=("lost.png",), dropped=DroppedBoxes(1, 2, 3, 4))
     parts = whole.split(most)
     assert max(map(len, parts)) <= most
     assert torch.equal(torch.cat([part.images for part in parts]), whole.images)
@@ -84,6 +108,7 @@ def test_the_parts_of_a_batch_put_together_are_the_batch(most):
     assert torch.equal(torch.cat([part.matrices for part in parts]), whole.matrices)
     for name in ("paths", "indices", "original_sizes", "unreadable"):
         assert sum((getattr(part, name) for part in parts), ()) == getattr(whole, name)
+    assert sum((part.dropped for part in parts), DroppedBoxes()) == whole.dropped
 
 
 @pytest.mark.parametrize("is_last", [True, False])

@@ -51,6 +51,18 @@ def test_over_many_epochs_the_counts_follow_the_weights():
     np.testing.assert_allclose(counts / counts.sum(), weights / weights.sum(), rtol=0.06)
 
 
+def test_which_image_is_left_out_of_an_epoch_does_not_hang_on_its_neighbor():
+    counts = [np.bincount(drawn_order(np.array([1.0, 1, 3, 3]), 0, epoch), minlength=4) for epoch in range(60)]
+    assert {int(count[:2].sum()) for count in counts} == {0, 1, 2}  # each comes in every second epoch
+
+
+def test_the_times_that_an_image_comes_are_spread_over_the_epoch():
+    order = drawn_order(np.array([30.0] + [1.0] * 60), 0, 0)
+    places = np.flatnonzero(order == 0)
+    assert len(places) > 15
+    assert np.ptp(places) > 45
+
+
 def test_the_order_is_a_function_of_seed_and_epoch():
     weights = np.linspace(1, 3, 50)
     assert np.array_equal(drawn_order(weights, 1, 2), drawn_order(weights, 1, 2))

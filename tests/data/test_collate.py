@@ -7,7 +7,7 @@ import torch
 
 from visiontrain.data.collate import collate_classification, collate_detection
 from visiontrain.data.dataset import UnreadableImage
-from visiontrain.sample import Sample
+from visiontrain.sample import DroppedBoxes, Sample
 
 
 def sample_with(num_boxes, index=0):
@@ -42,6 +42,11 @@ def test_a_batch_of_background_has_no_boxes():
     batch = collate_detection([sample_with(0, 0), sample_with(0, 1)])
     assert batch.targets["boxes"].shape == (2, 0, 4)
     assert batch.targets["classes"].shape == (2, 0)
+
+
+def test_boxes_dropped_from_its_samples_are_counted_over_the_batch():
+    samples = [replace(sample_with(1, index), dropped=DroppedBoxes(1, index, 0, 2)) for index in range(3)]
+    assert collate_detection(samples).dropped == DroppedBoxes(3, 3, 0, 6)
 
 
 def test_unreadable_images_are_left_out_and_named():

@@ -185,46 +185,36 @@ def test_an_unreadable_image_keeps_its_place_with_no_weight(records, loader_of):
     assert [path for batch in evaluated for path in batch.unreadable] == [str(records[3].path)]
 
 
-ONE_PROCESS = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[4])
-from test_loader import first_of_every_second
-first_of_every_second(Path(sys.argv[1]), rank=int(sys.argv[2]), out=Path(sys.argv[3]))
-"""
 SHARED = 64
 """Samples that two processes make together."""
-
-
-def first_of_every_second(bccd, *, rank, out):
-    """What one of two processes makes of each micro-batch: every second sample of it."""
-    records = read_data_set(bccd, splits=("train",)).splits["train"]
-    sampler = Sampler(len(records), seed=5)
-    dataset = TrainDataset(records, TrainTransform(REAL, 5), sampler=sampler, imgsz=REAL.imgsz)
-    plan = plan_run(num_images=len(records), batch=8, nbs=64, epochs=1)
-    keys = [key for micro_batch in islice(sampler.micro_batches(plan), SHARED // 8) for key in micro_batch[rank::2]]
-    found = [fingerprints([collate_detection([dataset[key]])])[0] for key in keys]
-    out.write_text(json.dumps(dict(zip((key.place for key in keys), found, strict=True))))
-
-
 REAL = AugmentSettings(imgsz=320, mosaic_until_epoch=1, mixup=0.3)
 
 
-@pytest.mark.slow
-def test_two_processes_make_together_what_one_makes(test_data, tmp_path):
-    runs = []
-    for rank in range(2):
-        arguments = [str(test_data / "bccd"), str(rank), str(tmp_path / f"{rank}.json"), str(Path(__file__).parent)]
-        runs.append(subprocess.Popen([sys.executable, "-c", ONE_PROCESS, *arguments]))
-    assert [run.wait() for run in runs] == [0, 0]
-    parts = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    together = sorted((int(place), tuple(found)) for part in parts for place, found in part.items())
-    records = read_data_set(test_data / "bccd", splits=("train",)).splits["train"]
+def real_dataset(bccd):
+    records = read_data_set(bccd, splits=("train",)).splits["train"]
     sampler = Sampler(len(records), seed=5)
-    dataset = TrainDataset(records, TrainTransform(REAL, 5), sampler=sampler, imgsz=REAL.imgsz)
-    plan = plan_run(num_images=len(records), batch=SHARED, nbs=SHARED, epochs=1)
+    return TrainDataset(records, TrainTransform(REAL, 5), sampler=sampler, imgsz=REAL.imgsz)
+
+
+def print_every_second(bccd, rank):
+    """What one of two processes makes of each micro-batch: every second sample of it."""
+    dataset = real_dataset(bccd)
+    plan = plan_run(num_images=len(dataset), batch=8, nbs=64, epochs=1)
+    micro_batches = islice(dataset.sampler.micro_batches(plan), SHARED // 8)
+    keys = [key for micro_batch in micro_batches for key in micro_batch[rank::2]]
+    print(json.dumps([(key.place, *fingerprints([collate_detection([dataset[key]])])[0]) for key in keys]))
+
+
+@pytest.mark.slow
+def test_two_processes_make_together_what_one_makes(test_data):
+    commands = [[sys.executable, __file__, str(test_data / "bccd"), str(rank)] for rank in range(2)]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    parts = [json.loads(run.communicate()[0]) for run in runs]
+    together = [tuple(found) for _, *found in sorted(parts[0] + parts[1])]
+    dataset = real_dataset(test_data / "bccd")
+    plan = plan_run(num_images=len(dataset), batch=SHARED, nbs=SHARED, epochs=1)
     (window,) = islice(TrainLoader(dataset, plan, collate_detection, workers=0).windows(), 1)
-    assert [found for _, found in together] == fingerprints(window)[:SHARED]
+    assert together == fingerprints(window)
     assert len(together) == SHARED
 
 
@@ -261,3 +251,7 @@ def test_real_samples_do_not_depend_on_batch_workers_or_cache(test_data, tmp_pat
     records = read_data_set(test_data / "bccd", splits=("train",)).splits["train"]
     hashes = {machine: first_samples(records, count, imgsz, tmp_path / "caches", machine) for machine in machines}
     assert len(set(hashes.values())) == 1, hashes
+
+
+if __name__ == "__main__":  # one of two processes
+    print_every_second(Path(sys.argv[1]), int(sys.argv[2]))

@@ -44,6 +44,11 @@ def test_the_size_of_a_window_does_not_depend_on_how_it_is_cut():
         assert sizes.of(Window(start, 0, start, (64,))) == sizes.of(Window(start // 64, 0, start, (8,) * 8))
 
 
+def test_runs_of_other_seeds_have_other_sizes():
+    windows = [Window(0, 0, start, (1,)) for start in range(20)]
+    assert [WindowSizes(640, 32, 0).of(one) for one in windows] != [WindowSizes(640, 32, 1).of(one) for one in windows]
+
+
 @pytest.mark.parametrize(("imgsz", "stride"), [(0, 32), (640, 0)])
 def test_a_size_without_pixels_is_refused(imgsz, stride):
     with pytest.raises(ValueError, match="from 1 up"):
@@ -59,3 +64,17 @@ def test_a_sample_at_another_size_is_that_of_a_run_of_this_size(painted):
     assert sample.image.shape == (160, 160, 3)
     np.testing.assert_array_equal(sample.image, other.image)
     np.testing.assert_array_equal(sample.boxes, other.boxes)
+
+
+def test_a_small_sample_is_made_of_images_that_were_reduced_by_averaging(painted):
+    class Seen:
+        """Gives the image that it loads."""
+
+        def at_size(self, imgsz):
+            return lambda key, images: images.load(key.index)
+
+    source = painted([(96, 128)], [(0, 0, 1, 1)])
+    source.images[0][:, ::2] = 200
+    image = AtWindowSize(Seen(), lambda imgsz: 2 * imgsz)(SampleKey(0, 0, 0, size=32), source)
+    assert image.shape == (48, 64, 3)
+    assert np.abs(image[1:].astype(int) - 100).max() <= 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from visiontrain.data.multi_scale import WindowSizes
-from visiontrain.data.sampler import Sampler, epoch_permutation, generator_of
+from visiontrain.data.sampler import KEPT_EPOCHS, Sampler, epoch_permutation, generator_of
 from visiontrain.plan import plan_run
 from visiontrain.sample import SampleKey
 
@@ -39,7 +39,6 @@ def test_permutations_differ_by_epoch_and_seed_and_are_the_same_every_time():
     first = epoch_permutation(100, 0, 0)
     assert not np.array_equal(first, epoch_permutation(100, 0, 1))
     assert not np.array_equal(first, epoch_permutation(100, 1, 0))
-    epoch_permutation.cache_clear()
     assert np.array_equal(first, epoch_permutation(100, 0, 0))
 
 
@@ -84,12 +83,20 @@ def test_weighted_images_repeat_under_keys_of_their_own_and_the_epoch_stays_as_l
     assert not np.array_equal(sampler.order(0), sampler.order(1))
 
 
-def test_a_sampler_is_the_same_after_the_way_to_a_worker():
-    sampler = Sampler(300, seed=3, weights=np.linspace(1, 3, 300))
+@pytest.mark.parametrize("weights", [None, np.linspace(1, 3, 300)], ids=["uniform", "weighted"])
+def test_a_sampler_keeps_few_orders_and_is_the_same_after_the_way_to_a_worker(weights):
+    sampler = Sampler(300, seed=3, weights=weights)
     orders = [sampler.order(epoch) for epoch in range(9)]
+    assert len(sampler._orders) == KEPT_EPOCHS
+    assert not any(order.flags.writeable for order in orders)
     again = pickle.loads(pickle.dumps(sampler))
     assert len(pickle.dumps(sampler)) < 4000
     assert all(np.array_equal(again.order(epoch), order) for epoch, order in enumerate(orders))
+
+
+def test_weights_of_other_images_are_not_taken():
+    with pytest.raises(AssertionError, match="one weight for each image"):
+        Sampler(5, seed=3, weights=np.ones(4))
 
 
 def test_partners_of_weighted_images_stand_near_them_in_their_own_order():

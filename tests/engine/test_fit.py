@@ -9,12 +9,13 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
+from visiontrain.engine.branches import Share
 from visiontrain.engine.ema import Ema, LiveWeights
-from visiontrain.engine.fit import RunState, Training, fit
+from visiontrain.engine.fit import EpochSums, Interrupted, RunState, TooManySkips, Training, fit
 from visiontrain.engine.precision import Precision
-from visiontrain.engine.schedule import Schedule
+from visiontrain.engine.schedule import Rates, Schedule
 from visiontrain.engine.transaction import Transaction
-from visiontrain.engine.window import GradientWindow
+from visiontrain.engine.window import GradientWindow, WindowReport
 from visiontrain.losses.sums import LossSum
 from visiontrain.plan import plan_run
 from visiontrain.sample import Batch
@@ -243,6 +244,54 @@ class TestLeftOut:
     def test_an_epoch_without_an_applied_window_has_no_losses_and_goes_on(self):
         run = Run(poisoned=(0, 1, 2)).fit()
         assert [row is None for row in run.rows("train/a")] == [True, False, False]
+
+    def test_so_many_in_a_row_break_the_run_off(self):
+        run = Run(poisoned=(0, 2, 3), max_skips=2)
+        text = "^2 windows in a row were left out, the last because the loss is not finite$"
+        with pytest.raises(TooManySkips, match=text) as caught:
+            run.fit()
+        assert (caught.value.state.window, caught.value.state.skipped) == (4, 3)
+
+    def test_a_window_that_is_applied_begins_the_row_anew(self):
+        assert Run(poisoned=(1, 3, 5), max_skips=2).fit().state.skipped == 3
+
+    def test_a_window_that_only_finds_the_loss_scale_neither_adds_to_the_row_nor_ends_it(self):
+        state, nothing = RunState(skipped_in_a_row=1), torch.zeros(())
+        state.count(WindowReport(False, 4, {}, nothing, nothing, is_calibration=True))
+        assert (state.calibrations, state.skipped, state.skipped_in_a_row) == (1, 0, 1)
+
+
+class TestEnd:
+    def test_the_run_ends_behind_the_window_after_which_it_is_told_to(self):
+        run = Run()
+        run.training = replace(run.training, is_to_end=lambda state: state.window == 5)
+        assert run.fit().state.window == 5
+        assert run.rows("epoch") == [1]
+
+    def test_a_validation_that_is_broken_off_is_made_up_for_when_the_run_goes_on(self):
+        def broken_off(network, epoch):
+            raise Interrupted
+
+        saved, scores = [], [0.1, 0.2, 0.3]
+        whole, first, second = Run(scores=scores).fit(), Run(scores=scores), Run(scores=scores)
+        first.training = replace(
+            first.training, validate=broken_off, is_to_end=lambda state: bool(saved.append(state.window))
+        )
+        first.fit()
+        assert (first.state.window, first.state.epoch, first.ends) == (3, 0, [])
+        assert saved == [1, 2, 3]
+        second.network.load_state_dict(first.network.state_dict())
+        second.optimizer.load_state_dict(first.optimizer.state_dict())
+        second.fit(first.state)
+        for column in ("epoch", "updates", "train/a", MAP):
+            assert second.rows(column) == whole.rows(column)
+
+    def test_what_an_epoch_has_added_up_to_comes_back_from_plain_values(self):
+        shares = {"a": Share(torch.tensor(6.0), torch.tensor(0.5), floor=1.0)}
+        sums = EpochSums(shares, Rates(0.1, 0.2, 0.3), t_data=1.5, seconds=2.5)
+        again = EpochSums.from_plain(sums.to_plain(), torch.device("cpu"))
+        assert again == sums
+        assert again.losses() == {"a": 6.0}
 
 
 class TestRanking:

@@ -96,6 +96,15 @@ def test_windows_of_one_micro_batch_tell_nothing():
     assert measure(images_of(80, mean=1.0, spread=1.0), cut=(8,)) is None
 
 
+def test_a_window_of_which_the_first_micro_batch_alone_could_be_read_tells_nothing():
+    network, noise = Linear(), NoiseScale()
+    window = GradientWindow(SGD(network.parameters(), lr=0.0), model=network, noise=noise)
+    with window.micro_batch(last=False):
+        window.add(LossSum(network(images_of(2, mean=1.0, spread=1.0)).sum(), 2.0), num_images=2)
+    assert window.step().applied
+    assert noise.estimate() is None
+
+
 def test_a_window_that_is_not_applied_is_not_counted():
     images = images_of(80, mean=1.0, spread=0.5)
     broken = images.clone()

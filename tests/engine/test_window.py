@@ -366,6 +366,12 @@ class TestLeftOut:
         assert not report.is_forward_finite
         torch.testing.assert_close(dict(network.state_dict()), before, rtol=0, atol=0)
 
+    def test_a_running_statistic_is_not_taken_for_an_overflow_because_its_square_would_be_one(self):
+        network = nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 3))
+        report, *_ = train(network, [(4, 4)], data=images(dtype=torch.float32) * 1e15)
+        assert report.applied
+        assert network[0].running_var.min() > 1e25
+
     def test_a_window_leaves_no_trace_also_where_nobody_opened_it(self):
         network, optimizer = self.warmed_up()
         window = GradientWindow(optimizer, model=network)
@@ -388,11 +394,6 @@ class TestLeftOut:
         train(other, [(4, 4)])
         assert_equal_networks(other, plain, rtol=0, atol=0)
 
-    @pytest.mark.parametrize("clip", [0.0, -1.0, float("nan")])
-    def test_a_clip_that_is_no_norm_is_refused(self, clip):
-        with pytest.raises(ValueError, match="not a positive norm; None leaves gradients"):
-            GradientWindow(SGD(toy().parameters(), lr=0.1), model=toy(), clip=clip)
-
     def test_a_step_that_has_begun_is_not_rolled_back(self, monkeypatch):
         network = toy()
         optimizer = SGD(network.parameters(), lr=0.1)
@@ -408,12 +409,6 @@ class TestLeftOut:
         assert window.is_applying
         with pytest.raises(AssertionError, match="cannot be brought back"):
             window.rollback()
-
-    def test_a_window_is_not_opened_over_an_open_one(self):
-        window = GradientWindow(SGD(toy().parameters(), lr=0.1), model=toy())
-        window.open()
-        with pytest.raises(RuntimeError, match="still open"):
-            window.open()
 
 
 class TwoHeads(nn.Module):
@@ -599,6 +594,17 @@ class TestMisuse:
         arguments = {"optimizer": SGD(network.parameters(), lr=0.1), "model": network, **keys}
         with pytest.raises(TypeError, match=text):
             GradientWindow(arguments.pop("optimizer"), **arguments)
+
+    @pytest.mark.parametrize("clip", [0.0, -1.0, float("nan")])
+    def test_a_clip_that_is_no_norm_is_refused(self, clip):
+        with pytest.raises(ValueError, match="not a positive norm; None leaves gradients"):
+            GradientWindow(SGD(toy().parameters(), lr=0.1), model=toy(), clip=clip)
+
+    def test_a_window_is_not_opened_over_an_open_one(self):
+        window = GradientWindow(SGD(toy().parameters(), lr=0.1), model=toy())
+        window.open()
+        with pytest.raises(RuntimeError, match="still open"):
+            window.open()
 
 
 def enter(window):

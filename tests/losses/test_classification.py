@@ -173,6 +173,32 @@ def test_the_focal_loss_and_its_gradient_are_finite_however_sure_the_network_is(
         assert leaf.grad.isfinite().all()
 
 
+def test_the_focal_loss_of_several_labels_keeps_its_digits_however_sure_the_network_is():
+    """Where p is nearly 1, 1 - p has none left in single precision."""
+    criterion = ClassificationCriterion("focal", num_classes=NUM_CLASSES, multi_label=True, gamma=0.5)
+    logits = torch.full((1, NUM_CLASSES), -8.0, dtype=torch.float64)
+    logits[0, 1] = 8.0
+    exact = criterion(logits, batch_of([1])).total.item()
+    assert criterion(logits.float(), batch_of([1])).total.item() == pytest.approx(exact, rel=1e-5, abs=0)
+
+
+def test_the_focal_loss_of_one_label_loses_no_more_digits_than_the_cross_entropy():
+    criterion = ClassificationCriterion("focal", num_classes=NUM_CLASSES, gamma=0.5)
+    logits = torch.full((1, NUM_CLASSES), -6.0)
+    logits[0, 1] = 6.0
+    log_probability = logits.log_softmax(dim=1)[0, 1].double()
+    exact = (-log_probability * (-torch.expm1(log_probability)) ** 0.5).item()
+    assert criterion(logits, batch_of([1])).total.item() == pytest.approx(exact, rel=1e-5, abs=0)
+
+
+@pytest.mark.parametrize("settings", [{"loss": "bce"}, {"loss": "focal"}])
+def test_of_several_classes_none_is_more_than_wholly_there(settings):
+    criterion = ClassificationCriterion(num_classes=NUM_CLASSES, multi_label=True, **settings)
+    logits = random_logits(1)
+    twice, once = (criterion(logits, batch) for batch in (batch_of([[1, 1]], [[0.75, 0.75]]), batch_of([[1]])))
+    torch.testing.assert_close(twice.total, once.total, rtol=1e-12, atol=0)
+
+
 CASES = {
     "class weights": (hard, {"class_weights": WEIGHTS}),
     "class weights, label smoothing": (hard, {"class_weights": WEIGHTS, "label_smoothing": 0.1}),
@@ -299,8 +325,10 @@ def test_the_scale_hint_is_what_an_image_brings_on_average():
         ({"class_weights": (1, 2)}, "class_weights: 2 are given for 5 classes"),
         ({"class_weights": (1, 2, -1, 1, 1)}, "class_weights: .* should be numbers from 0"),
         ({"class_weights": (1, 2, math.nan, 1, 1)}, "class_weights: .* should be numbers from 0"),
+        ({"class_weights": (1, 2, math.inf, 1, 1)}, "class_weights: .* should be numbers from 0"),
         ({"label_smoothing": 1.5}, "label_smoothing = 1.5: should lie between 0 and 1"),
         ({"gamma": -1.0}, "focal_gamma = -1.0: should be a number from 0"),
+        ({"gamma": math.inf}, "focal_gamma = inf: should be a number from 0"),
     ],
 )
 def test_settings_that_make_no_loss_are_refused(settings, message):

@@ -165,6 +165,13 @@ def test_an_image_that_was_never_added_was_not_recognized(multi_label):
         assert metrics.confusion.tolist() == [[1, 0, 1], [0, 2, 0]]
 
 
+def test_a_class_of_whose_images_none_was_added_has_metrics_of_zero():
+    metrics = evaluate([[0], [1]], [[0.9, 0.1], [0.2, 0.8]], names=("a", "b"), added=[0])
+    row = metrics.per_class[1]
+    assert (row.images, row.precision, row.recall, row.f1, row.ap) == (1, 0, 0, 0, 0)
+    assert metrics.map == 0.5
+
+
 @pytest.mark.parametrize("fault", ["unreadable", "not finite"])
 def test_predictions_of_unreadable_images_and_such_that_are_no_numbers_are_dropped(fault):
     evaluator = ClassificationEvaluator(records_of([[0], [0]]), ("a", "b"))

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from visiontrain.errors import ConfigError
-from visiontrain.models.build import Scale, build_network, network_names
+from visiontrain.models.build import build_network
+from visiontrain.models.description import Scale, network_names
 from visiontrain.models.layers import ConvNorm
 from visiontrain.models.norm import ChannelGroupNorm
 
@@ -128,6 +129,10 @@ def test_building_does_not_change_the_description_it_was_given():
         ({**TINY, "multi_label": True}, "multi_label belongs to a classifier"),
         ({**TINY, "dropout": 1}, "dropout is 1; it should be a number from 0 to below 1"),
         ({**TINY, "dropout": True}, "dropout is True; it should be a number"),
+        ({**TINY, "dropout": False}, "dropout is False; it should be a number"),
+        ({**TINY, "scales": 5}, r"scales is 5; it should give each name its \[depth"),
+        ({**TINY, "scales": {"n": [1, 1, 64]}, "scale": ["n"]}, r"scale is \['n'\]; the key scales has n"),
+        ({"layers": [[-1, 1, ["Conv"], []]]}, r"is of unknown kind \['Conv'\]"),
         ({**TINY, "multi_label": "yes"}, "multi_label is 'yes'; it should be true or false"),
         (rows(), "layers is .* it should be a list"),
         (rows([-1, 1, "Convolution", [16]], TINY["layers"][-1]), "layer 0 is of unknown kind 'Convolution'"),

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -14,7 +16,8 @@ layers: [[-1, 1, Conv, [16, 3, 2]], [-1, 1, Conv, [16, 3, 2]], [-1, 1, Classify,
 
 def test_a_name_is_one_of_ours_or_of_torchvision():
     assert isinstance(build_classifier("cls-n", NAMES, imgsz=64), LayerGraph)
-    assert isinstance(build_classifier("squeezenet1_1", NAMES, imgsz=64), TorchvisionNetwork)
+    for spec in ("squeezenet1_1", Path("squeezenet1_1")):
+        assert isinstance(build_classifier(spec, NAMES, imgsz=64), TorchvisionNetwork)
     assert {"cls-n", "cls-x", "resnet18"} <= set(classifier_names())
     assert not any(name.startswith("det-") for name in classifier_names())
 

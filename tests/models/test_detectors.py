@@ -216,7 +216,7 @@ def test_names_are_known_where_a_model_is_named():
     [
         ("det-resnet81", "there is no network of that name; did you mean det-resnet18 or"),
         ("det-q", "did you mean det-"),
-        ("det-nothing at all", "choose det-n to det-x, or one such as det-resnet18; or give a YAML file's path"),
+        ("det-yyyyyyyy", "choose det-n to det-x, or one such as det-resnet18; or give a YAML file's path"),
         ("det-swin_t", "the features of swin_t do not come as maps of strides 4, 8, 16 and 32"),
     ],
 )

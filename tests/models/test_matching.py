@@ -1,7 +1,7 @@
 import pytest
 
 from visiontrain.errors import ConfigError
-from visiontrain.models.matching import Match, match_weights
+from visiontrain.models.matching import MOST_LAYERS, Match, match_weights
 
 
 def conv(layer, *shape):
@@ -44,6 +44,7 @@ def test_what_could_be_meant_twice_is_left_alone():
     theirs = conv("x", 8, 8, 1, 1) | conv("y", 8, 8, 1, 1) | conv("z", 4, 8, 1, 1) | conv("u", 8, 8, 1, 1)
     matching = match_weights(conv("a", 8, 8, 1, 1), theirs)
     assert matching.matches == ()
+    assert match_weights(theirs, conv("a", 8, 8, 1, 1)).matches == ()
     assert pairs(match_weights(ours, theirs)) == {"a.weight": ("y.weight", "order"), "b.weight": ("z.weight", "order")}
 
 
@@ -54,6 +55,12 @@ def test_a_few_accidental_names_do_not_tear_a_run_of_layers_apart():
     theirs |= conv("last", 4, 8, 1, 1)
     matching = match_weights(ours, theirs)
     assert [match.theirs for match in matching.matches] == list(theirs)
+
+
+def test_more_layers_than_any_network_has_are_not_compared_by_order():
+    ours = {f"{index}.weight": ((index + 1,), True) for index in range(MOST_LAYERS + 1)}
+    theirs = {f"x{name}": form for name, form in ours.items()}
+    assert match_weights(ours, theirs).matches == ()
 
 
 def test_integers_are_not_taken_for_floating_numbers():
@@ -83,8 +90,11 @@ def test_a_mapping_to_nothing_leaves_tensors_out_and_the_first_line_counts():
     matching = match_weights(OURS, THEIRS, {"neck.weight": None, "*": None})
     assert matching.matches == ()
     assert matching.unused == tuple(THEIRS)
-    mapping = {"neck.weight": "layers.1.conv.weight", "neck.": None}
-    assert "layers.1.conv.weight" in pairs(match_weights(OURS, THEIRS, mapping))
+    assert match_weights(conv("a", 8, 8, 1, 1), conv("x\ny", 8, 8, 1, 1), {"*": None}).matches == ()
+    for later in ({"neck.": None}, {"neck.": "nowhere."}):
+        matching = match_weights(OURS, THEIRS, {"neck.weight": "layers.1.conv.weight", **later})
+        assert pairs(matching)["layers.1.conv.weight"] == ("neck.weight", "mapping")
+    assert match_weights(OURS, THEIRS, {"neck.": None, "neck.weight": "layers.1.conv.weight"}).missing
 
 
 @pytest.mark.parametrize(
@@ -95,6 +105,7 @@ def test_a_mapping_to_nothing_leaves_tensors_out_and_the_first_line_counts():
         ({"neck.weight": "layers.0.conv.weight"}, "'neck.weight' is 8×8×1×1, and 'layers.0.conv.weight' is 8×3×3×3"),
         ({"stem.1.*": "layers.0.norm.bias"}, "are both for 'layers.0.norm.bias'"),
         ({"neck.weight": "layers.*"}, r"has more \* than"),
+        ({"*e*.*": "*a*.*"}, r"or than 2"),
         ({"stem.1.num*": "layers.0.norm.bias"}, r"is a single number \(integers\), and 'layers.0.norm.bias' is 8"),
     ],
 )

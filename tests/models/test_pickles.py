@@ -1,7 +1,7 @@
 import io
 import pickle
 import pickletools
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 
 import pytest
 
@@ -41,11 +41,14 @@ def test_plain_values_are_read_as_pickle_reads_them(value, protocol):
         assert protocol < 5
 
 
-def test_a_value_that_holds_itself_is_read():
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_value_that_holds_itself_is_read(protocol):
     value: list[object] = []
-    value.append(value)
-    found, _ = read(pickle.dumps(value))
-    assert found[0] is found
+    value.append((value,))
+    found, _ = read(pickle.dumps(value, protocol))
+    assert found[0][0] is found
+    found, _ = read(pickle.dumps(value[0], protocol))
+    assert found[0][0] is found
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -59,10 +62,22 @@ def test_objects_become_inert_and_keep_their_class_and_attributes(protocol):
         assert found["a"].reference.name == "Thing"
 
 
-def test_entries_and_elements_of_inert_objects_are_kept():
-    found, not_run = read(pickle.dumps([OrderedDict(a=1), Counter("aab")]))
+def test_entries_of_inert_objects_are_kept_and_their_elements_are_not():
+    found, not_run = read(pickle.dumps([OrderedDict(a=1), Counter("aab"), deque("ab")]))
     assert found[0].entries == {"a": 1}
-    assert not_run == {"collections.OrderedDict": 1, "collections.Counter": 1}
+    assert not_run == {"collections.OrderedDict": 1, "collections.Counter": 1, "collections.deque": 1}
+
+
+def test_what_an_inert_object_makes_is_inert_and_counts_as_of_its_class():
+    found, not_run = read(b"cos\nsystem\n)R)R.")
+    assert found.reference == ("os", "system")
+    assert not_run == {"os.system": 2}
+
+
+def test_keywords_go_to_no_builder():
+    call = b"ccollections\nOrderedDict\n)}X\x01\x00\x00\x00aNs\x92."
+    found, _ = read(call, Rules({Reference("collections", "OrderedDict"): dict}))
+    assert isinstance(found, Inert)
 
 
 def test_a_builder_of_ours_is_called_in_place_of_what_a_pickle_names():
@@ -116,6 +131,8 @@ def test_steps_and_time_and_copies_are_bounded(monkeypatch):
         read(b"(" + b"N" * 2000 + b"l.")
     with pytest.raises(UnreadableError, match="more than 1,000 steps"):
         read(pickle.dumps(dict.fromkeys(range(900))))
+    with pytest.raises(UnreadableError, match="more than 1,000 steps"):
+        read(pickle.dumps(set(range(900))))
     monkeypatch.setattr("visiontrain.models.pickles.MOST_SECONDS", 0.0)
     with pytest.raises(UnreadableError, match="more than 0 seconds"):
         read(b"(" + b"N" * 500 + b"l.")

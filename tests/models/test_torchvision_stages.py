@@ -104,6 +104,10 @@ def test_a_file_of_ones_own_may_name_parts():
             [[-1, 1, "Torchvision", ["squeezenet1_1", 8]]],
             "names squeezenet1_1, whose features are no chain of square maps",
         ),
+        (  # they are, but it changes the images before
+            [[-1, 1, "Torchvision", ["googlenet", 8]]],
+            "names googlenet, whose features are no chain of square maps",
+        ),
     ],
 )
 def test_a_part_that_does_not_exist_or_fit_is_refused(rows, message):

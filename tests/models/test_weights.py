@@ -9,7 +9,7 @@ from torch import nn
 
 from visiontrain.errors import ConfigError
 from visiontrain.models.pickles import Inert, Reference
-from visiontrain.models.weights import read_weights_file, write_safetensors
+from visiontrain.models.weights import MOST_DEPTH, MOST_NAME, read_weights_file, write_safetensors
 
 
 class Block(nn.Module):
@@ -30,6 +30,15 @@ class Averaged:
         self.updates = 3
 
 
+class Slotted:
+    """The same without a dictionary."""
+
+    __slots__ = ("module",)
+
+    def __init__(self, module):
+        self.module = module
+
+
 def network():
     return nn.Sequential(Block(), nn.Sequential(Block(), nn.Linear(4, 2)))
 
@@ -43,6 +52,7 @@ def network():
         lambda module: {"epoch": 1, "state_dict": module.state_dict(), "best": 0.5},
         lambda module: {"ema": None, "model": {"state_dict": module.state_dict()}},
         lambda module: {"ema": Averaged(module), "model": network()},
+        lambda module: {"ema": Slotted(module), "model": network()},
     ],
 )
 @pytest.mark.parametrize("is_zip", [True, False])
@@ -63,6 +73,31 @@ def test_a_module_whose_parts_are_of_other_kinds_than_torch_gives_them_is_read_a
     module._non_persistent_buffers_set = Averaged(None)  # type: ignore[assignment]
     torch.save(module, tmp_path / "w.pt")
     assert "transient" in read_weights_file(tmp_path / "w.pt").tensors
+
+
+def test_what_a_module_holds_beside_its_parts_is_none_of_its_weights(tmp_path):
+    module = Block()
+    module.ema = {"other": torch.ones(1)}  # type: ignore[assignment]
+    torch.save(module, tmp_path / "w.pt")
+    assert list(read_weights_file(tmp_path / "w.pt").tensors) == list(module.state_dict())
+
+
+def test_containers_that_are_too_deep_or_too_many_or_have_endless_names_are_refused(tmp_path, monkeypatch):
+    deep: dict[str, object] = {"w": torch.ones(1)}
+    for _ in range(MOST_DEPTH + 2):
+        deep = {"a": deep}
+    many: dict[str, object] = {"w": torch.ones(1)}
+    for _ in range(12):
+        many = {"a": many, "b": many}
+    monkeypatch.setattr("visiontrain.models.weights.MOST_VISITS", 1000)
+    for value, message in (
+        (deep, f"more than {MOST_DEPTH} deep"),
+        (many, "more than any network does"),
+        ({"w" * (MOST_NAME + 1): torch.ones(1)}, f"names of more than {MOST_NAME} characters"),
+    ):
+        torch.save(value, tmp_path / "w.pt")
+        with pytest.raises(ConfigError, match=message):
+            read_weights_file(tmp_path / "w.pt")
 
 
 def test_a_scripted_module_is_read_without_its_code(tmp_path):

@@ -107,6 +107,11 @@ def test_names_and_texts_of_the_user_are_escaped():
     checked(text)
 
 
+def test_names_that_are_no_valid_unicode_are_written_as_escapes(tmp_path):
+    write_check_page(tmp_path / "check.html", page(source="bl\udcfcte"))
+    assert r"<h1>bl\udcfcte</h1>" in (tmp_path / "check.html").read_text(encoding="utf-8")
+
+
 def test_errors_come_before_warnings_and_both_tell_count_place_and_code():
     text = check_page(page())
     assert text.index("Errors") < text.index("box-outside") < text.index("Warnings") < text.index("row-twice")

@@ -181,13 +181,13 @@ def test_an_onnx_file_is_scored_as_its_weights_are(two_level_detector, write_wei
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["det-n", "cls-n", "resnet18"])
+@pytest.mark.parametrize("model", ["det-n", "det-resnet18", "cls-n", "resnet18"])
 @pytest.mark.parametrize("format", ["onnx", "torchscript", "exported_program"])
 def test_real_networks_give_the_same_on_ten_real_images(model, format, write_weights, test_data):
-    from visiontrain.models.build import build_network
+    from visiontrain.models.detectors import build_detector
 
     names = ("rbc", "wbc", "platelets")
-    network = build_network(model, names) if model == "det-n" else build_classifier(model, names)
+    network = build_detector(model, names) if model.startswith("det-") else build_classifier(model, names)
     weights = write_weights(network)
     found = exported(weights, format=format)
     assert {(each.batch) for each in found.differences} == {1, 4}

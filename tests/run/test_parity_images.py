@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from visiontrain.config.load import load_config
+from visiontrain.data.transforms.geometry import FILL
 from visiontrain.errors import DataError
 from visiontrain.export.program import Program
-from visiontrain.run.parity_images import GREY, NUM_IMAGES, RealImages, batches_of, real_images
+from visiontrain.run.parity_images import NUM_IMAGES, RealImages, batches_of, real_images
 from visiontrain.tasks import TASKS
 
 
@@ -34,7 +35,7 @@ def test_a_program_of_one_size_is_given_squares_and_another_no_more_than_needed(
     images = pictures((32, 64), (64, 48))
     fixed = batches_of(images, 1, program_of(two_level_detector, is_dynamic=False))
     assert [tuple(batch.shape[2:]) for batch in fixed] == [(64, 64), (64, 64)]
-    assert fixed[0][0, 0, 32:].unique().tolist() == [GREY]
+    assert fixed[0][0, 0, 32:].unique().tolist() == [FILL]
     program = program_of(two_level_detector, is_dynamic=True)
     assert [tuple(batch.shape[2:]) for batch in batches_of(images, 1, program)] == [(32, 64), (64, 48)]
     assert [tuple(batch.shape[2:]) for batch in batches_of(images, 2, program)] == [(64, 64)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -43,7 +44,7 @@ class WindowSizes:
     def all(self) -> range:
         """All multiples of `stride` within `imgsz` · (1 ± SPREAD), rising; `imgsz` to a multiple is always one."""
         middle = max(1, round(self.imgsz / self.stride))
-        fewest = min(middle, max(1, -int(-(1 - SPREAD) * self.imgsz // self.stride)))
+        fewest = max(1, math.ceil((1 - SPREAD) * self.imgsz / self.stride))  # at most `middle`
         most = max(middle, int((1 + SPREAD) * self.imgsz // self.stride))
         return range(fewest * self.stride, (most + 1) * self.stride, self.stride)
 

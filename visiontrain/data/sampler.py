@@ -6,7 +6,6 @@ Everything here is a function of the seed and of a place in the run, never of a 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ KEPT_EPOCHS = 3
 _ORDER_STREAM, _SAMPLE_STREAM = 0, 1
 
 
-@lru_cache(maxsize=8)
 def epoch_permutation(num_images: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """(num_images,) the order in which an epoch sees the images. Read-only."""
     order = np.random.default_rng([_ORDER_STREAM, seed, epoch]).permutation(num_images)
@@ -65,7 +63,7 @@ class Sampler:
         self.seed = seed
         self.sizes = sizes
         self._weights = weights
-        self._orders: dict[int, tuple[NDArray[np.int64], NDArray[np.int64] | None]] = {}
+        self._orders: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def order(self, epoch: int) -> NDArray[np.int64]:
         """(num_images,) the images of an epoch, from 0, in the order in which it sees them. Read-only."""
@@ -75,9 +73,7 @@ class Sampler:
         """The key of image `x`, counted from the start of the run."""
         epoch, place = divmod(x, self.num_images)
         order, occurrences = self._order(epoch)
-        return SampleKey(
-            epoch, place, int(order[place]), 0 if occurrences is None else int(occurrences[place]), size=size
-        )
+        return SampleKey(epoch, place, int(order[place]), int(occurrences[place]), size)
 
     def keys(self, window: Window) -> list[SampleKey]:
         """The keys of a window's images."""
@@ -110,11 +106,13 @@ class Sampler:
         places = (key.place + offsets) % num_images
         return [int(index) for index in self.order(key.epoch)[places]]
 
-    def _order(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-        if self._weights is None:
-            return epoch_permutation(self.num_images, self.seed, epoch), None
+    def _order(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which image stands at each place, and how often it came before."""
         if epoch not in self._orders:
-            order = drawn_order(self._weights, self.seed, epoch)
+            if self._weights is None:
+                order = epoch_permutation(self.num_images, self.seed, epoch)
+            else:
+                order = drawn_order(self._weights, self.seed, epoch)
             self._orders[epoch] = order, occurrences_of(order)
             for old in list(self._orders)[:-KEPT_EPOCHS]:
                 del self._orders[old]

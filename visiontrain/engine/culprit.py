@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from visiontrain.engine.branches import as_branches
 from visiontrain.engine.evaluate import evaluating
 from visiontrain.engine.precision import Precision
-from visiontrain.losses.sums import LossSum
 from visiontrain.protocols import Criterion
 from visiontrain.sample import Batch
 
@@ -38,24 +38,23 @@ def find_culprits(
         for batch in batches:
             for image in batch.split(1) if len(batch) else ():
                 single = image.to(device)
-                with _first_layer(network, _is_not_finite) as found, precision.autocast():
+                with _first_not_finite(network) as found, precision.autocast():
                     outputs = network(single.images)
-                losses = criterion(outputs, single)
-                totals = [losses.total] if isinstance(losses, LossSum) else [loss.total for loss in losses]
-                if found or not all(torch.isfinite(total).all() for total in totals):
+                branches = as_branches(criterion(outputs, single))
+                if found or any(_is_not_finite(branch.total) for branch in branches):
                     where = f"the output of {found[0]}" if found else "the loss"
                     culprits.append(f"{image.paths[0]} ({where} is not finite)")
     return culprits
 
 
 @contextmanager
-def _first_layer(network: nn.Module, holds: Callable[[Any], bool]) -> Iterator[list[str]]:
-    """A list that gets the name of the first module whose output `holds` is true of, inner ones first."""
+def _first_not_finite(network: nn.Module) -> Iterator[list[str]]:
+    """A list that gets the name of the first module whose output is not finite, inner ones first."""
     found: list[str] = []
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            if not found and holds(output):
+            if not found and _is_not_finite(output):
                 found.append(name or type(network).__name__)
 
         return hook

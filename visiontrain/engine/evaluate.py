@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from visiontrain.engine.branches import BranchSums, as_branches
 from visiontrain.engine.precision import Precision
-from visiontrain.losses.sums import LossSum
 from visiontrain.protocols import Criterion, Decoder, Evaluator
 from visiontrain.sample import Batch
 
@@ -32,8 +32,7 @@ def evaluate(
         The evaluator's metrics, and the loss parts, each Σ total / Σ normalizer over the split: what they are does
         not depend on how the split was cut into batches.
     """
-    sums: dict[str, tuple[Tensor, Tensor]] = {}
-    floors: dict[str, float] = {}
+    sums = BranchSums()
     with evaluating(model):
         for host_batch in batches:
             if not len(host_batch):
@@ -42,14 +41,11 @@ def evaluate(
             with precision.autocast():
                 outputs = model(batch.images)
             losses = criterion(outputs, batch)
-            for loss in [losses] if isinstance(losses, LossSum) else losses:
-                for name, part in (loss.parts or {loss.name: loss.total}).items():
-                    total, normalizer = sums.get(name, (torch.zeros(()), torch.zeros(())))
-                    sums[name] = (total + part.cpu().double(), normalizer + loss.normalizer.cpu().double())
-                    floors[name] = loss.floor
+            branches = as_branches(losses) if losses else []  # an exported network's are not known
+            sums.check(branches)
+            sums.add(branches, len(batch))
             evaluator.add(decoder(outputs), batch)
-    means = {name: (total / n.clamp(min=floors[name])).item() for name, (total, n) in sums.items()}
-    return evaluator.compute(), means
+    return evaluator.compute(), {name: share.mean().item() for name, share in sums.shares().items()}
 
 
 @contextmanager

@@ -20,10 +20,11 @@ from torch import Tensor, nn
 
 from visiontrain.errors import ConfigError
 from visiontrain.export.onnx_file import write_onnx
+from visiontrain.export.onnx_network import SUFFIX as ONNX_SUFFIX
 from visiontrain.export.onnx_network import OnnxNetwork
 from visiontrain.export.parity import Run
 from visiontrain.export.program import IMAGES, Program
-from visiontrain.models.weights import write_safetensors
+from visiontrain.models.weights import SAFETENSORS_SUFFIX, write_safetensors
 
 METADATA_FILE = "visiontrain.json"
 """The name under which archives of torch hold the metadata."""
@@ -90,10 +91,10 @@ def _open_safetensors(program: Program, path: Path) -> Run:
 
 
 FORMATS: Mapping[str, Format] = {
-    "onnx": Format(".onnx", _write_onnx, _open_onnx),
+    "onnx": Format(ONNX_SUFFIX, _write_onnx, _open_onnx),
     "torchscript": Format(".torchscript", _write_torchscript, _open_torchscript),
     "exported_program": Format(".pt2", _write_exported_program, _open_exported_program),
-    "safetensors": Format(".safetensors", _write_safetensors, _open_safetensors),
+    "safetensors": Format(SAFETENSORS_SUFFIX, _write_safetensors, _open_safetensors),
 }
 
 

@@ -70,10 +70,9 @@ class ClassificationCriterion:
         if faults:
             raise ConfigError(faults)
         self.loss = loss
-        self.multi_label = multi_label
         self.label_smoothing = label_smoothing
         self.gamma = gamma
-        self.is_binary = loss == "bce" or (loss == "focal" and multi_label)
+        self.is_binary = loss == "bce" or multi_label
         """Whether each class is a question of its own."""
         mean_weight = sum(weights) / num_classes
         self._scale_hint = float(num_classes) if self.is_binary else mean_weight or 1.0

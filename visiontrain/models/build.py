@@ -1,54 +1,34 @@
-"""Networks from YAML: rows of `[from, repeats, layer, arguments]`, scaled in depth and width.
+"""Networks from descriptions: rows of `[from, repeats, layer, arguments]`, scaled in depth and width.
 
-A network is named `<file>-<scale>` after a file of the bundled `models` folder (`det-n`), or by the path of a YAML file
-of one's own, whose scale is its key `scale` or else the first of its `scales`. See `cfg/models/det.yaml` for the form.
+See `cfg/models/det.yaml` for the form.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
 from torch import nn
 
 from visiontrain.errors import ConfigError
 from visiontrain.models.blocks import CSPStage, PyramidPool
+from visiontrain.models.description import (
+    CLASSIFIER_KEYS,
+    IMAGE_CHANNELS,
+    Scale,
+    checked_description,
+    load_description,
+    scale_of,
+)
 from visiontrain.models.heads import DEFAULT_BINS, HIDDEN_CHANNELS, Classify, Detect
 from visiontrain.models.layers import Concat, ConvNorm, Upsample
 from visiontrain.models.network import PREVIOUS, LayerGraph
 from visiontrain.models.norm import set_norm_
 from visiontrain.models.torchvision_stages import Remains, channels_at, take_stage
-
-# Channels are rounded to what vector units like.
-CHANNEL_MULTIPLE = 8
-IMAGE_CHANNELS = 3
-DESCRIPTION_KEYS = ("task", "scales", "scale", "norm", "normalize", "dropout", "multi_label", "layers")
-CLASSIFIER_KEYS = ("dropout", "multi_label")
-"""Those of them that only a classifier has."""
-STRUCTURAL_NORMS = ("batch", "group")
-"""The kinds of normalization that shape a network; the others are how BatchNorm is trained."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How large a network is, relative to the numbers in its file."""
-
-    depth: float = 1.0
-    width: float = 1.0
-    max_channels: int = 1 << 20
-
-    def channels(self, channels: int) -> int:
-        return max(1, round(min(channels, self.max_channels) * self.width / CHANNEL_MULTIPLE)) * CHANNEL_MULTIPLE
-
-    def repeats(self, repeats: int) -> int:
-        return max(1, math.ceil(repeats * self.depth - 0.5))  # halves round down: small scales stay small
 
 
 @dataclass(frozen=True)
@@ -192,10 +172,11 @@ def build_network(
     """
     if not names:
         raise ConfigError("names: there are no class names; a network needs at least one")
-    where, description = _load(spec)
-    chosen = {"dropout": dropout, "multi_label": multi_label}
-    description = _checked(where, {**description, **{key: value for key, value in chosen.items() if value is not None}})
-    scale = _scale_of(where, description)
+    where, description = load_description(spec)
+    asked = {"dropout": dropout, "multi_label": multi_label}
+    chosen = {key: value for key, value in asked.items() if value is not None}
+    description = checked_description(where, {**description, **chosen})
+    scale = scale_of(where, description)
     rows = _read_rows(where, description.get("layers"))
     built = {PREVIOUS: Built(nn.Identity(), IMAGE_CHANNELS, 1)}
     remains: Remains = {}
@@ -234,114 +215,9 @@ def described_task(spec: str | Path | Mapping[str, Any]) -> str:
     Raises:
         ConfigError: If there is no such network, or its rows are not understood.
     """
-    where, description = _load(spec)
+    where, description = load_description(spec)
     head = _read_rows(where, description.get("layers"))[-1].name
     return LAYERS[head].task
-
-
-def network_names() -> tuple[str, ...]:
-    """Names of the bundled networks at every scale, such as `det-n`."""
-    return tuple(f"{stem}-{scale}" for stem, text in _bundled().items() for scale in yaml.safe_load(text)["scales"])
-
-
-def _bundled() -> dict[str, str]:
-    """The text of each bundled file, by its name without suffix."""
-    folder = files("visiontrain.cfg") / "models"
-    found = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
-    return {file.name.removesuffix(".yaml"): file.read_text(encoding="utf-8") for file in found}
-
-
-def _load(spec: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Where a description comes from, for messages, and the description, with its scale chosen."""
-    if isinstance(spec, Mapping):
-        return "network description", _checked("network description", spec)
-    if Path(spec).suffix in {".yaml", ".yml"}:
-        return str(spec), _checked(str(spec), _parse(str(spec), _read_text(Path(spec))))
-    known = network_names()
-    if spec not in known:
-        near = difflib.get_close_matches(str(spec), known, n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(known)}"
-        raise ConfigError(
-            f"model = {str(spec)!r}: there is no network of that name; {hint}; or give a YAML file's path"
-        )
-    stem, _, scale = str(spec).rpartition("-")
-    return str(spec), _checked(str(spec), {**_parse(str(spec), _bundled()[stem]), "scale": scale})
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        known = ", ".join(network_names())
-        raise ConfigError(
-            f"model = {str(path)!r}: the file cannot be read ({error}); give the path of a network's YAML file, "
-            f"or one of {known}"
-        ) from error
-
-
-def _parse(where: str, text: str) -> Mapping[str, Any]:
-    try:
-        parsed = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: not YAML ({' '.join(str(error).split())}); mend the file") from error
-    if not isinstance(parsed, Mapping):
-        raise ConfigError(f"{where}: holds a {type(parsed).__name__}; it should be a mapping with the key layers")
-    return parsed
-
-
-def _checked(where: str, description: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = [str(key) for key in description if key not in DESCRIPTION_KEYS]
-    if unknown:
-        raise ConfigError([f"{where}: unknown key {key!r}; known are {', '.join(DESCRIPTION_KEYS)}" for key in unknown])
-    norm = description.get("norm", "batch")
-    if norm not in STRUCTURAL_NORMS:
-        raise ConfigError(
-            f"{where}: norm is {norm!r}; it should be {' or '.join(STRUCTURAL_NORMS)} (frozen and sync are ways to "
-            "train BatchNorm: give them as norm= of a run)"
-        )
-    if "normalize" in description:
-        _check_normalize(where, description["normalize"])
-    check_classifier_keys(where, description)
-    return dict(description)
-
-
-def _check_normalize(where: str, value: Any) -> None:
-    """Raises ConfigError unless `value` has a mean and a standard deviation for each channel."""
-    is_complete = isinstance(value, Mapping) and set(value) == {"mean", "std"}
-    rows = [value["mean"], value["std"]] if is_complete else []
-    is_good = is_complete and all(isinstance(row, Sequence) and len(row) == IMAGE_CHANNELS for row in rows)
-    if not is_good or not all(map(_is_positive, [*rows[1], *(number for number in rows[0] if number != 0)])):
-        raise ConfigError(
-            f"{where}: normalize is {value!r}; it should be mean: and std: of images in [0, 1], each with "
-            f"{IMAGE_CHANNELS} numbers from 0 on, red first, and std above 0"
-        )
-
-
-def check_classifier_keys(where: str, description: Mapping[str, Any]) -> None:
-    """Raises ConfigError where a classifier's dropout or kind of labels is none."""
-    dropout, multi_label = description.get("dropout", 0.0), description.get("multi_label", False)
-    if not (dropout == 0 or (_is_positive(dropout) and dropout < 1)) or isinstance(dropout, bool):
-        raise ConfigError(f"{where}: dropout is {dropout!r}; it should be a number from 0 to below 1")
-    if not isinstance(multi_label, bool):
-        raise ConfigError(f"{where}: multi_label is {multi_label!r}; it should be true or false")
-
-
-def _scale_of(where: str, description: Mapping[str, Any]) -> Scale:
-    """The scale in use; a description that does not choose one takes its first."""
-    scales = description.get("scales") or {}
-    chosen = description.get("scale", next(iter(scales), None))
-    if chosen is None:
-        return Scale()
-    if not isinstance(scales, Mapping) or chosen not in scales:
-        raise ConfigError(f"{where}: scale is {chosen!r}; the key scales has {', '.join(map(str, scales)) or 'none'}")
-    numbers = scales[chosen]
-    if not isinstance(numbers, Sequence) or len(numbers) != 3 or not all(_is_positive(number) for number in numbers):
-        raise ConfigError(f"{where}: scale {chosen} is {numbers!r}; it should be [depth, width, max_channels], above 0")
-    return Scale(float(numbers[0]), float(numbers[1]), int(numbers[2]))
-
-
-def _is_positive(number: Any) -> bool:
-    return isinstance(number, (int, float)) and not isinstance(number, bool) and 0 < number < math.inf
 
 
 def _read_rows(where: str, raw: Any) -> list[Row]:
@@ -363,7 +239,7 @@ def _read_row(index: int, item: Any, *, is_last: bool) -> Row:
     if not isinstance(item, Sequence) or isinstance(item, str) or len(item) != 4:
         raise ValueError(f"is {item!r}; it should be [from, repeats, layer, arguments]")
     read, repeats, name, arguments = item
-    if name not in LAYERS:
+    if not isinstance(name, str) or name not in LAYERS:
         near = difflib.get_close_matches(str(name), LAYERS, n=1)
         raise ValueError(
             f"is of unknown kind {name!r}; " + (f"nearest is {near[0]}" if near else f"known: {', '.join(LAYERS)}")

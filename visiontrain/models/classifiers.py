@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from visiontrain.errors import ConfigError
-from visiontrain.models.build import build_network, described_task, network_names
+from visiontrain.models.build import build_network, described_task
+from visiontrain.models.description import nearest_name, network_names
 from visiontrain.models.detectors import check_name, torchvision_detectors
 from visiontrain.models.network import Network
 from visiontrain.models.torchvision_models import build_torchvision, torchvision_names
@@ -40,8 +40,8 @@ def build_classifier(
     is_torchvision = "torchvision" in spec if isinstance(spec, Mapping) else str(spec) in torchvision_names()
     network: Network
     if is_torchvision:
-        assert not isinstance(spec, Path)
-        network = build_torchvision(spec, names, imgsz=imgsz, dropout=dropout, multi_label=multi_label)
+        name = spec if isinstance(spec, Mapping) else str(spec)
+        network = build_torchvision(name, names, imgsz=imgsz, dropout=dropout, multi_label=multi_label)
     else:
         _check_name(spec)
         network = build_network(spec, names, dropout=dropout, multi_label=multi_label)
@@ -75,8 +75,7 @@ def task_of_network(spec: str) -> str:
     if spec in torchvision_detectors():
         return "detect"
     if Path(spec).suffix not in {".yaml", ".yml"} and spec not in known:
-        near = difflib.get_close_matches(spec, known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(network_names())}"
+        hint = nearest_name(spec, known, f"choose one of {', '.join(network_names())}")
         raise ConfigError(
             f"model = {spec!r}: there is no network of that name; {hint}; or one of torchvision's classification "
             "networks, or give a YAML file's path"
@@ -88,13 +87,11 @@ def _check_name(spec: str | Path | Mapping[str, Any]) -> None:
     """Raises ConfigError for a name that is neither a network's nor a file's."""
     if isinstance(spec, Mapping) or Path(spec).suffix in {".yaml", ".yml"}:
         return
-    known = classifier_names()
     if spec in (*network_names(), *torchvision_detectors()):
         if not str(spec).startswith(OWN):
             raise ConfigError(f"model = {spec!r}: is no classifier; name one such as cls-n or resnet18")
         return
-    near = difflib.get_close_matches(str(spec), known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else "choose cls-n to cls-x or a name of torchvision's"
+    hint = nearest_name(str(spec), classifier_names(), "choose cls-n to cls-x or a name of torchvision's")
     raise ConfigError(
         f"model = {str(spec)!r}: there is no classification network of that name; {hint}; or give a YAML file's path"
     )

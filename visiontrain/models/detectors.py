@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 import yaml
 
 from visiontrain.errors import ConfigError
-from visiontrain.models.build import build_network, network_names
+from visiontrain.models.build import build_network
+from visiontrain.models.description import nearest_name, network_names
 from visiontrain.models.network import LayerGraph
 from visiontrain.models.torchvision_models import normalization_of, torchvision_names
 from visiontrain.models.torchvision_stages import links_of
@@ -85,6 +85,5 @@ def check_name(spec: str) -> None:
             f"model = {spec!r}: the features of {backbone} do not come as maps of strides 4, 8, 16 and 32; choose "
             "another network of torchvision's, such as det-resnet18"
         )
-    near = difflib.get_close_matches(spec, known, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(near)}?" if near else "choose det-n to det-x, or one such as det-resnet18"
+    hint = nearest_name(spec, known, "choose det-n to det-x, or one such as det-resnet18")
     raise ConfigError(f"model = {spec!r}: there is no network of that name; {hint}; or give a YAML file's path")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from visiontrain.errors import ConfigError
 
 UNLEARNED = "num_batches_tracked"
-"""Matters to averages without momentum only; many programs leave it out."""
+"""BatchNorm's count of batches: it matters to averages without momentum only, and many files leave it out."""
 MOST_LAYERS = 2000
 """Of weights that are compared by order; no network has more."""
 MOST_ACCIDENTAL = 0.5

@@ -48,14 +48,10 @@ class Inert:
     """Stands for an object whose class was not run."""
 
     reference: Reference
-    arguments: Any = ()
-    """What it would have been made of."""
     state: Any = None
     """What it would have been given afterwards, mostly its attributes by name."""
     entries: dict[Any, Any] | None = None
     """Of what behaves as a mapping."""
-    elements: list[Any] | None = None
-    """Of what behaves as a list."""
 
 
 Builder = Callable[..., Any]
@@ -226,12 +222,9 @@ class _Machine:
         arguments, called = self.pop(), self.pop()
         self._stack.append(self._made(called, arguments))
 
-    def make_new(self, _: Any) -> None:
-        self.call(None)
-
     def make_new_with_keywords(self, _: Any) -> None:
         keywords, arguments, called = self.pop(), self.pop(), self.pop()
-        self._stack.append(self._made(called, arguments) if not keywords else self._inert(called, arguments))
+        self._stack.append(self._made(called, arguments) if not keywords else self._inert(called))
 
     def make_named(self, argument: str) -> None:
         module, _, name = argument.partition(" ")
@@ -246,10 +239,8 @@ class _Machine:
         value = self._stack[-1]
         if isinstance(value, Inert):
             value.state = state
-        else:
-            self._rules.give_state(
-                value, state
-            )  # attributes of a mapping, such as a state_dict's versions, are not kept
+        else:  # attributes of a mapping, such as a state_dict's versions, are not kept
+            self._rules.give_state(value, state)
 
     def find_persistent(self, argument: Any) -> None:
         if self._rules.persistent is None:
@@ -262,25 +253,24 @@ class _Machine:
     def _made(self, called: Any, arguments: Any) -> Any:
         builder = self._rules.builders.get(called) if isinstance(called, Reference) else None
         if builder is None or not isinstance(arguments, tuple):
-            return self._inert(called, arguments)
+            return self._inert(called)
         try:
             return builder(*arguments)
         except UnreadableError:
             raise
         except (ValueError, TypeError):
-            return self._inert(called, arguments)
+            return self._inert(called)
 
-    def _inert(self, called: Any, arguments: Any) -> Inert:
-        while isinstance(called, Inert):
+    def _inert(self, called: Any) -> Inert:
+        if isinstance(called, Inert):
             called = called.reference
         reference = called if isinstance(called, Reference) else Reference("?", type(called).__name__)
         self._not_run[str(reference)] += 1
-        return Inert(reference, arguments)
+        return Inert(reference)
 
     def _extend(self, target: Any, items: list[Any]) -> None:
         if isinstance(target, Inert):
-            target.elements = target.elements if target.elements is not None else []
-            target = target.elements
+            return  # elements of what behaves as a list have no names, and so are no weights
         if not isinstance(target, list):
             raise UnreadableError(f"appends to a {type(target).__name__}")
         target.extend(items)
@@ -297,7 +287,6 @@ class _Machine:
 
     def _add(self, target: Any, items: list[Any]) -> None:
         if isinstance(target, Inert):
-            self._extend(target, items)
             return
         if not isinstance(target, set):
             raise UnreadableError(f"adds members to a {type(target).__name__}")
@@ -356,7 +345,7 @@ _OPERATIONS: Mapping[str, Callable[[_Machine, Any], Any]] = {
     "GLOBAL": _Machine.name_global,
     "STACK_GLOBAL": _Machine.name_stacked,
     "REDUCE": _Machine.call,
-    "NEWOBJ": _Machine.make_new,
+    "NEWOBJ": _Machine.call,
     "NEWOBJ_EX": _Machine.make_new_with_keywords,
     "INST": _Machine.make_named,
     "OBJ": _Machine.make_stacked,

@@ -17,6 +17,7 @@ from torchvision.models.vision_transformer import interpolate_embeddings
 
 from visiontrain.errors import ConfigError
 from visiontrain.models.download import torchvision_weights
+from visiontrain.models.matching import UNLEARNED
 from visiontrain.models.network import Network
 from visiontrain.models.torchvision_models import TorchvisionNetwork, fixed_size_of, last_layer
 from visiontrain.models.torchvision_stages import TorchvisionStage
@@ -71,9 +72,8 @@ def fetch_pretrained_(network: Network) -> tuple[str, ...]:
             "pretrained = True: there are weights for torchvision's networks only, such as model=resnet18 or "
             "model=det-resnet18; for another network name a file, pretrained=best.pt"
         )
-    fetched = {
-        name: torchvision_weights(name) for name in backbone_names(network)
-    }  # all, or the network stays as it was
+    # All of them first: the network stays as it was where one cannot be had.
+    fetched = {name: torchvision_weights(name) for name in backbone_names(network)}
     return load_backbone_(network, fetched, where="pretrained = True")
 
 
@@ -203,8 +203,7 @@ def _fresh(own: Mapping[str, Tensor], given: Mapping[str, Tensor], last: str) ->
 
 
 def _faults(own: Mapping[str, Tensor], given: Mapping[str, Tensor], fresh: tuple[str, ...]) -> list[str]:
-    # Counts of batches are missing in old files, and matter only to averages without momentum.
-    missing = [name for name in own if name not in given and not name.endswith("num_batches_tracked")]
+    missing = [name for name in own if name not in given and not name.endswith(UNLEARNED)]
     unexpected = [name for name in given if name not in own]
     mismatching = [
         f"{name} {tuple(given[name].shape)} for {tuple(own[name].shape)}"

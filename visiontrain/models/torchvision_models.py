@@ -5,7 +5,6 @@ Images are normalized as the weights that torchvision offers for a network expec
 
 from __future__ import annotations
 
-import difflib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import torchvision
 from torch import Tensor, nn
 
 from visiontrain.errors import ConfigError
-from visiontrain.models.build import STRUCTURAL_NORMS, check_classifier_keys
+from visiontrain.models.description import checked_description, nearest_name
 from visiontrain.models.network import Network, check_multiple
 from visiontrain.models.norm import set_norm_
 from visiontrain.models.probe import takes_size
@@ -25,6 +24,8 @@ from visiontrain.models.recompute import RecomputedChain, chain_blocks_
 
 DESCRIPTION_KEYS = ("task", "torchvision", "imgsz", "norm", "dropout", "multi_label")
 DEFAULT_SIZE = 224
+CONVERTED = ("googlenet", "inception_v3")
+"""Their weights came from another program, which had images in [-1, 1]; they make them so themselves."""
 PROBED_SIZES = (32, 48, 64, 80, 96, 128, 160, 192, 224, 256, 320)
 """Pixels; the smallest that a network takes is looked for among them."""
 
@@ -245,21 +246,16 @@ def set_dropout_(network: nn.Module, dropout: float) -> None:
 
 def _checked(description: Mapping[str, Any]) -> dict[str, Any]:
     """A description whose keys and values are known."""
-    where, known, name = "network description", torchvision_names(), description.get("torchvision")
-    unknown = [str(key) for key in description if key not in DESCRIPTION_KEYS]
-    if unknown:
-        raise ConfigError([f"{where}: unknown key {key!r}; known are {', '.join(DESCRIPTION_KEYS)}" for key in unknown])
-    if name not in known:
-        near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
-        raise ConfigError(
-            f"model = {name!r}: torchvision has no classification network of that name; "
-            + (f"did you mean {' or '.join(near)}?" if near else "choose one such as resnet18")
-        )
-    norm = description.get("norm", "batch")
-    if norm not in STRUCTURAL_NORMS:
-        raise ConfigError(f"{where}: norm is {norm!r}; it should be {' or '.join(STRUCTURAL_NORMS)}")
-    check_classifier_keys(where, description)
-    return dict(description)
+    where, name = "network description", description.get("torchvision")
+    task, imgsz = description.get("task", "classify"), description.get("imgsz", DEFAULT_SIZE)
+    if name not in torchvision_names():
+        hint = nearest_name(str(name), torchvision_names(), "choose one such as resnet18")
+        raise ConfigError(f"model = {name!r}: torchvision has no classification network of that name; {hint}")
+    if task != "classify":
+        raise ConfigError(f"{where}: task is {task!r}; {name} is for 'classify', so leave it out")
+    if not isinstance(imgsz, int) or isinstance(imgsz, bool) or imgsz < 1:
+        raise ConfigError(f"{where}: imgsz is {imgsz!r}; it should be a positive number of pixels")
+    return checked_description(where, description, DESCRIPTION_KEYS)
 
 
 def _build(name: str, num_classes: int, imgsz: int | None) -> nn.Module:
@@ -269,7 +265,6 @@ def _build(name: str, num_classes: int, imgsz: int | None) -> nn.Module:
     if fixed is not None:
         assert imgsz is not None
         arguments |= fixed.arguments(imgsz)
-    if name in ("googlenet", "inception_v3"):
-        # Their weights came from another program, which had images in [-1, 1]; they make them so themselves.
+    if name in CONVERTED:
         arguments |= {"aux_logits": False, "transform_input": True, "init_weights": True}
     return torchvision.models.get_model(name, **arguments)

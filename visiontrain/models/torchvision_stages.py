@@ -14,6 +14,8 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
+from visiontrain.models.torchvision_models import CONVERTED, torchvision_names
+
 HEADS = ("avgpool", "fc", "classifier", "head", "heads")
 """Names of what torchvision puts behind the features."""
 OF_IMAGES = 1
@@ -87,16 +89,9 @@ def take_stage(name: str, *, after: int, stride: int, remains: Remains) -> Torch
     strides = sorted({link.stride for link in links_of(name)})
     if stride not in strides or stride <= after:
         raise ValueError(f"has no map of stride {stride!r} behind stride {after}; {name} has {strides}")
-    network = remains.pop((name, after), None) or _untrained(name)
+    network = remains.pop((name, after), None) or torchvision.models.get_model(name, weights=None)
     remains[name, stride] = network
     return TorchvisionStage(name, {path: network.get_submodule(path) for path in links})
-
-
-def _untrained(name: str) -> nn.Module:
-    """torchvision's network with fresh weights."""
-    # Without this argument the two warn of what a later version will do.
-    arguments = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
-    return torchvision.models.get_model(name, weights=None, **arguments)
 
 
 def channels_at(name: str, stride: int) -> int:
@@ -112,19 +107,22 @@ def links_of(name: str) -> tuple[Link, ...]:
     Raises:
         ValueError: If there is no such network, or its features are no such chain.
     """
-    if name not in torchvision.models.list_models(module=torchvision.models):
+    if name not in torchvision_names():
         raise ValueError(f"names {name!r}, and torchvision has no classification network of that name")
+    no_chain = f"names {name}, whose features are no chain of square maps"
+    if name in CONVERTED:  # they change the images before their first module
+        raise ValueError(no_chain)
     links: list[Link] = []
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             features = torch.zeros(1, 3, PROBED_SIZE, PROBED_SIZE)
-            network = _untrained(name).eval()
+            network = torchvision.models.get_model(name, weights=None).eval()
             for path, link in _chain(network):
                 features = link(features)
                 parameters = sum(parameter.numel() for parameter in link.parameters())
                 links.append(Link(path, _stride_of(features), features.shape[1], parameters))
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:  # what layers make of no map
-        raise ValueError(f"names {name}, whose features are no chain of square maps") from error
+        raise ValueError(no_chain) from error
     return tuple(links)
 
 

@@ -15,12 +15,10 @@ from torch import Tensor, nn
 
 from visiontrain.errors import ConfigError
 from visiontrain.models.heads import Classify, Detect
+from visiontrain.models.matching import UNLEARNED
 from visiontrain.models.network import Network
 from visiontrain.models.pretrained import adapted_weights, listed
 from visiontrain.models.torchvision_models import TorchvisionNetwork, last_layer
-
-COUNTER = "num_batches_tracked"
-"""Of BatchNorm; missing in old files, and it matters only to averages without momentum."""
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 """In the weights, in the network."""
@@ -97,7 +95,7 @@ def transfer_(network: Network, weights: Mapping[str, Tensor], *, names: Sequenc
         else:
             reshaped[name] = (tuple(given[name].shape), tuple(own[name].shape))
     matched = [name for name in copies if name not in by_class]
-    if not any(not name.endswith(COUNTER) for name in matched) and not (rows and by_class):
+    if not any(not name.endswith(UNLEARNED) for name in matched) and not (rows and by_class):
         raise ConfigError(
             f"{source}: none of its {len(given)} tensors ({listed(list(given))}) fits the network, which has "
             f"{len(own)} ({listed(list(own))}); name weights of such a network"
@@ -118,7 +116,7 @@ def transfer_(network: Network, weights: Mapping[str, Tensor], *, names: Sequenc
         new=tuple(name for name in network.names if name not in kept) if names is not None else (),
         dropped=tuple(name for name in names or () if name not in kept),
         reshaped=reshaped,
-        missing=tuple(name for name in own if name not in given and not name.endswith(COUNTER)),
+        missing=tuple(name for name in own if name not in given and not name.endswith(UNLEARNED)),
         unused=tuple(name for name in given if name not in own),
     )
 

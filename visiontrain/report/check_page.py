@@ -83,7 +83,8 @@ def write_check_page(path: Path, page: Page) -> None:
     """Write the page in one step: whoever opens it sees all of it, or the one before."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        unfinished.write_text(check_page(page), encoding="utf-8", newline="\n")
+        # The name of a file need not be valid Unicode; what is not stands there as an escape.
+        unfinished.write_text(check_page(page), encoding="utf-8", errors="backslashreplace", newline="\n")
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

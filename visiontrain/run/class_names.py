@@ -1,4 +1,4 @@
-"""Weights and data that call their classes differently, or count them in another order."""
+"""Names of classes where nobody gives any, and where weights and data give different ones or in another order."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from visiontrain.errors import ConfigError
 from visiontrain.sample import DataSet, Record, Records
 
 Names = tuple[str, ...]
+USUAL_COUNTS = {"detect": 80, "classify": 1000}
+"""Of classes, by task: those of COCO and ImageNet, by which networks are compared."""
+
+
+def numbered_names(count: int) -> Names:
+    """Names for classes of which only the number is known."""
+    return tuple(f"class{index}" for index in range(count))
 
 
 def with_names_of_weights(data: DataSet, names: Names, map_names: str | None) -> DataSet:

@@ -15,22 +15,22 @@ from torch import Tensor
 from visiontrain.config.schema import Config
 from visiontrain.engine.checkpoint import save_checkpoint, weights_of
 from visiontrain.errors import ConfigError
+from visiontrain.export.onnx_network import SUFFIX as ONNX_SUFFIX
 from visiontrain.loggers.tables import align
 from visiontrain.models.matching import UNLEARNED, Form, Matching, described, match_weights
 from visiontrain.models.network import Network
 from visiontrain.models.pretrained import listed
-from visiontrain.models.weights import WeightsFile, read_weights_file
+from visiontrain.models.weights import MOST_CLASSES, SAFETENSORS_SUFFIX, WeightsFile, read_weights_file
 from visiontrain.protocols import Task
 from visiontrain.run.choose_task import with_task
+from visiontrain.run.class_names import USUAL_COUNTS, numbered_names
 from visiontrain.run.files import as_json, write_json
-from visiontrain.run.prepare import fresh_network, make_folder, task_of
+from visiontrain.run.prepare import WEIGHTS_SUFFIXES, fresh_network, make_folder, task_of
 from visiontrain.run.resuming import stored_args, versions
 
 CONVERTED = "converted.pt"
-WEIGHTS_SUFFIXES = (".pt", ".pth", ".pkl", ".safetensors", ".onnx")
-USUAL_CLASSES = {"detect": 80, "classify": 1000}
-"""Those of COCO and ImageNet, tried where neither file nor data tell."""
-MOST_CLASSES = 20_000
+NO_NETWORKS = (*WEIGHTS_SUFFIXES, ".pkl", SAFETENSORS_SUFFIX, ONNX_SUFFIX)
+"""Suffixes of files that hold weights, and so are none of `model`."""
 MOST_TRIED = 8
 """Numbers of classes."""
 MOST_KINDS_SHOWN = 20
@@ -111,7 +111,7 @@ def _check_keys(config: Config) -> None:
             for key in ("mapping", "data")
             if getattr(config, key) is not None
         ]
-    elif Path(config.model).suffix in WEIGHTS_SUFFIXES:
+    elif Path(config.model).suffix in NO_NETWORKS:
         faults.append(
             f"model = {config.model!r}: is a file of weights; name the network that they are for, such as det-n"
         )
@@ -124,7 +124,7 @@ def _best_fit(config: Config, task: Task, found: WeightsFile, outlines: _Outline
     mapping = None if config.mapping is None else _read_mapping(Path(config.mapping))
     theirs = {name: _form(tensor) for name, tensor in found.tensors.items()}
     names = _known_names(config, task, found)
-    candidates = [names] if names else [_numbered(count) for count in _likely_counts(outlines, theirs, task)]
+    candidates = [names] if names else [numbered_names(count) for count in _likely_counts(outlines, theirs, task)]
     best: tuple[tuple[str, ...], Matching] | None = None
     fault: ConfigError | None = None
     for candidate in candidates:
@@ -153,7 +153,7 @@ class _Outlines:
     def of(self, num_classes: int) -> dict[str, Form]:
         """Each tensor's form, by name."""
         if num_classes not in self._known:
-            network = fresh_network(self._config, self._task, _numbered(num_classes))
+            network = fresh_network(self._config, self._task, numbered_names(num_classes))
             self._known[num_classes] = {name: _form(tensor) for name, tensor in network.state_dict().items()}
         return self._known[num_classes]
 
@@ -210,11 +210,7 @@ def _likely_counts(outlines: _Outlines, theirs: Mapping[str, Form], task: Task) 
         if all(given[(size, *rest), is_floating] >= count for (rest, is_floating), count in needed.items())
     ]
     likely = [size for size in fitting if 0 < size <= MOST_CLASSES][:MOST_TRIED]
-    return [*likely, USUAL_CLASSES[task.name]]
-
-
-def _numbered(count: int) -> tuple[str, ...]:
-    return tuple(f"class{index}" for index in range(count))
+    return [*likely, USUAL_COUNTS[task.name]]
 
 
 def _check_complete(

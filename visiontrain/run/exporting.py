@@ -30,13 +30,12 @@ from visiontrain.run.files import as_json
 from visiontrain.run.parity_images import RealImages, batches_of, real_images
 from visiontrain.run.prepare import check_image_size, load_model, task_of
 from visiontrain.run.val import with_training_args
+from visiontrain.tasks.detect import VISIBLE_CONF
 
 TAKEN_OVER = ("data", "data_format", "imgsz", "single_cls", "max_pixels")
 """Arguments of training that are taken over where they are not typed."""
 BATCHES = (1, 4)
 """Images at once, in turn."""
-VISIBLE_CONF = 0.25
-"""Score above which suppression in the graph keeps a box, where none is typed."""
 # Keys that have an effect on some formats only.
 _OF_FORMATS: Mapping[str, tuple[str, ...]] = {
     "opset": ("onnx",),

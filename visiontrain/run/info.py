@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from visiontrain.config.schema import Config
 from visiontrain.models.info import model_info
 from visiontrain.run.choose_task import with_task
-from visiontrain.run.prepare import WEIGHTS_SUFFIXES, fresh_network, load_model, task_of
-
-CLASSES_OF_A_FRESH_NETWORK = {"detect": 80, "classify": 1000}
-"""Those of COCO and ImageNet, by which networks are compared."""
+from visiontrain.run.class_names import USUAL_COUNTS, numbered_names
+from visiontrain.run.prepare import fresh_network, is_weights_file, load_model, task_of
 
 
 def describe_model(model: str | None, imgsz: int | None) -> str:
@@ -18,9 +14,8 @@ def describe_model(model: str | None, imgsz: int | None) -> str:
     config = with_task(Config(model=model))
     task = task_of(config)
     size = imgsz or task.default_imgsz
-    if model is not None and Path(model).suffix in WEIGHTS_SUFFIXES:
+    if is_weights_file(model):
         network = load_model(config, task).network
     else:
-        names = tuple(f"class{index}" for index in range(CLASSES_OF_A_FRESH_NETWORK[task.name]))
-        network = fresh_network(config.decide(imgsz=size), task, names)
+        network = fresh_network(config.decide(imgsz=size), task, numbered_names(USUAL_COUNTS[task.name]))
     return f"{model or task.default_model}: {model_info(network, size)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -41,4 +42,5 @@ class Interrupt:
         if self.signum is not None:
             raise Stopped(signum)
         self.signum = signum
-        self._tell(f"{signal.Signals(signum).name}: the open window is finished and saved; once more ends at once")
+        with suppress(RuntimeError):  # Python's, where the signal has come in the middle of writing to the same stream
+            self._tell(f"{signal.Signals(signum).name}: the open window is finished and saved; once more ends at once")

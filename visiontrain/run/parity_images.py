@@ -12,6 +12,7 @@ from torch import Tensor
 
 from visiontrain.config.schema import Config
 from visiontrain.data.dataset import EvalDataset
+from visiontrain.data.transforms.geometry import FILL
 from visiontrain.errors import DataError, UserError
 from visiontrain.export.program import Program
 from visiontrain.models.network import Network
@@ -22,8 +23,6 @@ from visiontrain.sample import Records, Sample
 NUM_IMAGES = 10
 SPLITS = ("val", "test", "train")
 """In which images are looked for, in turn."""
-GREY = 114
-"""Of what is put beside images of different shapes."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +102,6 @@ def _stacked(images: Sequence[NDArray[np.uint8]], program: Program) -> Tensor:
 
 
 def _padded(image: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    padded = np.full((height, width, 3), GREY, np.uint8)
+    padded = np.full((height, width, 3), FILL, np.uint8)
     padded[: image.shape[0], : image.shape[1]] = image
     return padded

@@ -139,7 +139,7 @@ class Recorder:
             blame = f"; by itself it is {', '.join(culprits)}" if culprits else ""
             self.warn(f"window {planned.number} was left out: {report.reason}{blame}; its images: {images}")
             return
-        now = time.monotonic()
+        now = self._clock()
         if now - self._last_window_log < SECONDS_BETWEEN_WINDOW_LOGS:
             return
         self._last_window_log = now

@@ -141,6 +141,8 @@ def _merged(config: Config, stored: Config) -> tuple[Config, tuple[str, ...]]:
         ConfigError: If a key was typed that cannot change; all faults at once.
     """
     typed = {key: getattr(config, key) for key in SETTINGS if config.is_typed(key)}
+    if config.resume is True:
+        typed.pop("project", None)  # it said where to look for the run
     differing = {key: value for key, value in typed.items() if value != getattr(stored, key)}
     faults = [
         f"{key} = {value!r}: the run to go on has {getattr(stored, key)!r}, which cannot change; leave {key} out"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from visiontrain.config.schema import Config
@@ -79,6 +77,6 @@ def _lines(sample: Sample, names: tuple[str, ...], config: Config, place: int) -
         pairs = zip(sample.classes.tolist(), sample.shares.tolist(), strict=True)
         labels = ["labels: " + (", ".join(f"{names[label]} ({share:.3g})" for label, share in pairs) or "none")]
     return [
-        f"{Path(sample.path)}: image {config.index}, place {place} of epoch {config.epoch}, seed {config.seed}",
+        f"{sample.path}: image {config.index}, place {place} of epoch {config.epoch}, seed {config.seed}",
         *labels,
     ]

@@ -105,10 +105,10 @@ def _run(session: Session, folder: Path, cache: ImageCache | None) -> TrainResul
 
 
 def _check_whole(session: Session, folder: Path, recorder: Recorder, state: RunState) -> None:
-    """Raises Stopped if a signal has ended the run, CheckpointError if it is not on disk."""
+    """Raises CheckpointError if the run is not on disk, Stopped if a signal has ended it, if only in validation."""
     recorder.check_saved(state)
     signum = recorder.interrupt.signum
-    if signum is not None and state.images < session.recipe.plan.total_images:
+    if signum is not None and state.epoch < session.recipe.plan.epochs:
         recorder.warn(f"stopped and saved at image {state.images}; go on with resume={folder}")
         raise Stopped(signum)
 

@@ -49,6 +49,18 @@ def write_coco() -> Callable[..., Path]:
 
 
 @pytest.fixture
+def one_json(tmp_path, write_images, write_coco) -> Callable[..., Path]:
+    """A function that writes a folder `set` of pictures and one JSON of the boxes given; returns the folder."""
+
+    def write(boxes=((1, 1, (8, 12, 16, 24)),), *, images=("1.png",)):
+        write_images(tmp_path / "set", *(image if isinstance(image, str) else image["file_name"] for image in images))
+        write_coco(tmp_path / "set" / "labels.json", boxes, images=images)
+        return tmp_path / "set"
+
+    return write
+
+
+@pytest.fixture
 def write_voc() -> Callable[..., Path]:
     """A function that writes an XML file of boxes and returns its path."""
 

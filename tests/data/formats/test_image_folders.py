@@ -128,6 +128,14 @@ def test_a_class_that_is_not_among_given_names_stops_training(folders):
     assert data_codes(read(root, is_lenient=True)) >= {("class-unknown", "train"), ("class-unknown", "val")}
 
 
+def test_where_no_class_is_among_given_names_that_alone_is_told(folders):
+    root = folders("train/a/1.png")
+    (root / "data.yaml").write_text("train: train\nnames: [A]\n", encoding="utf-8")
+    with pytest.raises(DataError, match="train: 'a': not among the names") as caught:
+        read(root)
+    assert len(caught.value.faults) == 1
+
+
 def data_codes(data):
     return {(code, split) for code, split, _ in data.findings}
 
@@ -178,6 +186,15 @@ def test_a_class_that_is_renamed_is_no_longer_the_cached_one(folders):
     assert labels_of(read(root), "train") == {"1.png": ["a"], "2.png": ["b"]}
     (root / "train" / "a").rename(root / "train" / "c")
     assert labels_of(read(root), "train") == {"1.png": ["c"], "2.png": ["b"]}
+
+
+def test_the_same_images_of_other_classes_are_read_anew(folders):
+    root = folders("e/a/1.png", "q/y/b/2.png")
+    for path in root.rglob("*.png"):
+        os.utime(path, (1, 1))
+    for second, label in (("q", "y"), ("q/y", "b")):
+        (root / "data.yaml").write_text(f"train: [e, {second}]\nnames: [a, b, y]\n", encoding="utf-8")
+        assert labels_of(read(root), "train") == {"1.png": ["a"], "2.png": [label]}
 
 
 def test_an_empty_val_is_told_and_left_out(folders):

@@ -121,6 +121,17 @@ def test_missing_images_stop_training_and_are_told_with_their_lines(table):
     assert len(data.splits["train"]) == 2
 
 
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_where_no_image_exists_that_alone_is_told(split, table):
+    others = {"train": "val", "val": "train"}
+    path = table(f"path,label,split\n7.png,a,{split}\n1.png,a,{others[split]}\n")
+    with pytest.raises(DataError) as caught:
+        read(path)
+    (fault,) = caught.value.faults
+    assert fault.startswith(f"{split}: {path}: 1 of its 1 images do not exist: '7.png' (line 2)")
+    assert {code for code, _, _ in read(path, is_lenient=True).findings} == {"image-missing"}
+
+
 def test_repeated_rows_are_dropped_and_repeated_images_are_told(table):
     path = table("path,label\n1.png,a\n1.png,a\n2.png,a\n2.png,b\n")
     data = read(path)
@@ -140,14 +151,31 @@ def test_columns_without_a_meaning_are_told(table):
     assert read(path).notes == (f"{path}: columns id, author: not used",)
 
 
-def test_a_changed_label_is_read_although_the_images_are_the_same(table, tmp_path):
+@pytest.fixture
+def kept(table, tmp_path):
+    """The path of a table whose reading is kept: neither it nor its images were written just now."""
+    path = table("path,label\n1.png,a\n2.png,b\n")
     for file in (tmp_path / "photos").iterdir():
         os.utime(file, (1, 1))
-    path = table("path,label\n1.png,a\n2.png,b\n")
-    os.utime(path, (1, 1))
-    assert labels_of(read(path), "train") == labels_of(read(path), "train") == {"1.png": ["a"], "2.png": ["b"]}
+    return path
+
+
+def test_another_order_of_names_is_another_reading(kept, tmp_path):
+    for names in (["a", "b"], ["b", "a"]):
+        (tmp_path / "data.yaml").write_text(f"train: photos/labels.csv\nnames: {names}\n", encoding="utf-8")
+        assert labels_of(read(tmp_path), "train") == {"1.png": ["a"], "2.png": ["b"]}
+
+
+def test_another_bound_of_pixels_is_another_reading(kept):
+    assert len(read(kept, max_pixels=48).splits["train"]) == 2
+    with pytest.raises(DataError, match="none of the 2 images can be read"):
+        read(kept, max_pixels=47)
+
+
+def test_a_changed_label_is_read_although_the_images_are_the_same(kept, table):
+    assert labels_of(read(kept), "train") == labels_of(read(kept), "train") == {"1.png": ["a"], "2.png": ["b"]}
     path = table("path,label\n1.png,b\n2.png,a\n")
-    os.utime(path, (2, 2))
+    os.utime(path, (1, 1))  # a time of the file that does not tell
     assert labels_of(read(path), "train") == {"1.png": ["b"], "2.png": ["a"]}
 
 

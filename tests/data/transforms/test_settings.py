@@ -2,19 +2,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
-
-from visiontrain.data.transforms.settings import faults_of_flip_swap, faults_of_values
+from visiontrain.data.transforms.settings import faults_of_values
 
 
 def test_each_wrong_value_is_a_fault():
     settings = SimpleNamespace(imgsz=0, flip=1.5, blur=float("nan"), turn=-1.0, shift=2.0, fine=0.5)
     faults = faults_of_values(settings, probabilities=("flip", "blur", "fine"), ranges=("turn", "shift"))
     assert [fault.split(" ")[0] for fault in faults] == ["imgsz", "flip", "blur", "turn"]
-
-
-@pytest.mark.parametrize(
-    ("pairs", "is_right"), [((), True), (((0, 1), (2, 3)), True), (((0, 1), (1, 2)), False), (((0, -1),), False)]
-)
-def test_a_class_stands_in_one_pair_only(pairs, is_right):
-    assert (faults_of_flip_swap(pairs) == []) == is_right

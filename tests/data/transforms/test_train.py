@@ -8,7 +8,7 @@ import pytest
 from visiontrain.boxes import warp_boxes
 from visiontrain.data.sampler import epoch_permutation
 from visiontrain.data.transforms.geometry import FILL
-from visiontrain.data.transforms.train import AugmentSettings, TrainTransform, swap_classes
+from visiontrain.data.transforms.train import AugmentSettings, TrainTransform
 from visiontrain.errors import ConfigError, DataError
 from visiontrain.sample import DroppedBoxes, SampleKey
 
@@ -198,14 +198,6 @@ def test_a_patch_that_is_pasted_mirrored_changes_its_class_too(painted):
     for fliplr, expected in ((0.0, [0, 1]), (1.0, [0, 5])):
         settings = replace(PLAIN, copy_paste=1, fliplr=fliplr, flip_swap=((1, 5),))
         assert TrainTransform(settings, 0)(SampleKey(0, place, 0), source).classes.tolist() == expected
-
-
-def test_swapping_twice_restores_and_writes_into_nothing():
-    classes = np.array([0, 1, 2, 3, 1])
-    classes.flags.writeable = False
-    once = swap_classes(classes, ((0, 1), (3, 7)))
-    assert once.tolist() == [1, 0, 2, 7, 0]
-    assert swap_classes(once, ((0, 1), (3, 7))).tolist() == classes.tolist()
 
 
 @pytest.mark.parametrize("change", [{}, {"mosaic": 1, "mosaic9": 0.5, "crop": 0.5, "mixup": 0.5, "scale": 0.5}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
-MOST_FIELDS = 4096
+from visiontrain.data.formats.yolo_labels import hull_of, is_shape
 
 
 def box_of_row(file: str, line: int | None) -> tuple[float, float, float, float] | None:
@@ -23,14 +23,10 @@ def box_of_row(file: str, line: int | None) -> tuple[float, float, float, float]
     try:
         with Path(file).open(encoding="utf-8", errors="replace") as rows:
             row = next(islice(rows, line - 1, None), "")
-        numbers = [float(field) for field in row.split()[1:MOST_FIELDS]]
+        numbers = [float(field) for field in row.split()[1:]]
     except (OSError, ValueError):
         return None
-    if len(numbers) in (4, 5):
-        x, y, width, height = numbers[:4]
-        box = x - width / 2, y - height / 2, x + width / 2, y + height / 2
-    elif len(numbers) >= 6 and len(numbers) % 2 == 0:
-        box = min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])
-    else:
+    if not is_shape(len(numbers)):
         return None
+    box = hull_of(numbers)
     return box if all(abs(side) < float("inf") for side in box) else None

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from visiontrain.data.formats.files import SHOWN, Remarks, note_repeats, read_sizes
+from visiontrain.data.formats.files import SHOWN, Remarks, note_repeats, read_sizes, read_splits
 from visiontrain.data.label_cache import Reading, cached_records
 from visiontrain.errors import DataError
 from visiontrain.findings import Findings
@@ -84,23 +84,15 @@ def read_layout(
         raise DataError(f"{layout.place_of(first)}: holds no class; each image of {first} needs a label")
     if first != "train":
         notes = [*notes, f"{source}: has no train split, so the classes are those of {first}"]
-    found: dict[str, Records] = {}
-    findings = Findings()
-    faults: list[str] = []
-    for split in wanted:
-        remarks = Remarks(split, findings)
-        try:
-            listed = layout.images_of(split, remarks)
-            known = _with_known_labels(listed, names, remarks, is_given=given_names is not None)
-            if split != first and known:
-                _note_missing_classes(known, names, layout.place_of(split), remarks)
-            records = _read_records(known, names, layout, remarks, max_pixels)
-        except DataError as error:
-            faults.extend(error.faults)
-            continue
-        faults.extend(remarks.faults)
-        if records is not None:
-            found[split] = records
+
+    def read_split(remarks: Remarks) -> Records | None:
+        listed = layout.images_of(remarks.split, remarks)
+        known = _with_known_labels(listed, names, remarks, is_given=given_names is not None)
+        if remarks.split != first and known:
+            _note_missing_classes(known, names, layout.place_of(remarks.split), remarks)
+        return _read_records(known, names, layout.place_of(remarks.split), remarks, max_pixels)
+
+    found, findings, faults = read_splits(wanted, read_split)
     if not found:
         raise DataError(faults or f"{source}: holds no images for {' or '.join(splits)}; check what it names")
     return DataSet(source, names, found, tuple(notes), findings, tuple(faults))
@@ -139,11 +131,13 @@ def _note_missing_classes(listed: list[Listed], names: tuple[str, ...], place: P
 
 
 def _read_records(
-    listed: list[Listed], names: tuple[str, ...], layout: Layout, remarks: Remarks, max_pixels: int
+    listed: list[Listed], names: tuple[str, ...], place: Path, remarks: Remarks, max_pixels: int
 ) -> Records | None:
-    """The records of a split, None where it is empty and may be (not `train`)."""
-    split, place = remarks.split, layout.place_of(remarks.split)
+    """The records of a split; None where it is empty and may be (not `train`), or for noted faults."""
+    split = remarks.split
     if not listed:
+        if remarks.faults:
+            return None
         if split == "train":
             raise DataError(f"{place}: holds no images for train; name a place that does")
         remarks.add("split-empty", place)
@@ -152,9 +146,9 @@ def _read_records(
     note_repeats(paths, remarks)
     reading = cached_records(
         paths,
-        [place] if place.is_file() else [],
+        [],  # the labels are in the key themselves: the same file or folder may mean others
         lambda: _read_images(listed, names, split, max_pixels),
-        key_parts=["classes", max_pixels, *names],
+        key_parts=["classes", max_pixels, *names, "labels", *(entry.labels for entry in listed)],
         slot=f"classes {place.absolute()} {split}",
     )
     remarks.findings.update(reading.findings)

@@ -77,14 +77,13 @@ class CocoReader:
         leading = next(split for split in SPLIT_KEYS if split in layout.files)
         loaded, faults = _load(layout, {leading, *wanted})
         findings = Findings()
-        remarks_of = {split: Remarks(split, findings) for split in wanted}
+        remarks_of = {split: Remarks(split, findings, faults) for split in wanted}
         images_of = {
             split: [image for file, folder in loaded[split] for image in label_images(file, folder, remarks_of[split])]
             for split in wanted
         }
-        found_faults = [*faults, *(fault for remarks in remarks_of.values() for fault in remarks.faults)]
         if not any(images_of.values()):
-            raise DataError(found_faults)
+            raise DataError(faults)
         if layout.names is None:
             names_of = {
                 split: _unique(name for file, _ in files for name in file.names) for split, files in loaded.items()
@@ -98,12 +97,11 @@ class CocoReader:
         try:
             names = class_list(names_of, layout.names, source, word="categories")
         except DataError as error:
-            raise DataError([*found_faults, *error.faults]) from error
+            raise DataError([*faults, *error.faults]) from error
         if set(wanted) == set(layout.files):  # else the images of the other splits would seem to be in none
             _note_unlisted(images_of, remarks_of)
         images_of = {split: images for split, images in images_of.items() if images}
         found = make_splits(images_of, names, remarks_of, are_sizes=True, max_pixels=max_pixels)
-        faults += [fault for remarks in remarks_of.values() for fault in remarks.faults]
         if not found:
             raise DataError(faults)
         return DataSet(source, names, found, tuple(layout.notes), findings, tuple(faults))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from visiontrain.data.images import IMAGE_SUFFIXES, MAX_PIXELS, TooLargeError, image_size
 from visiontrain.errors import DataError
 from visiontrain.findings import Finding, Findings
+from visiontrain.sample import Records
 
 SHOWN = 5
 """Examples given with each kind of remark; the count is always told."""
@@ -31,7 +32,7 @@ class Remarks:
     findings: Findings
     """Of the data set: those of all splits."""
     faults: list[str] = field(default_factory=list)
-    """What makes the split unfit for training, one sentence each."""
+    """What makes the split unfit for training, one sentence each. Splits that are read side by side may share it."""
 
     def add(
         self, code: str, file: object, line: int | None = None, text: str = "", *, image: object = None, count: int = 1
@@ -42,6 +43,34 @@ class Remarks:
     def refuse(self, fault: str) -> None:
         """Note what makes the split unfit for training."""
         self.faults.append(f"{self.split}: {fault}")
+
+
+def read_splits(
+    splits: Iterable[str], read: Callable[[Remarks], Records | None]
+) -> tuple[dict[str, Records], Findings, list[str]]:
+    """Read one split after another; one that cannot be read keeps no other from it.
+
+    Args:
+        splits: In the order in which they are read.
+        read: Makes the records of the split that its remarks name, or None; a `DataError` it raises is a fault.
+
+    Returns:
+        The records of each split that has any, what was found in all, and what makes the data unfit for training.
+    """
+    found: dict[str, Records] = {}
+    findings = Findings()
+    faults: list[str] = []
+    for split in splits:
+        remarks = Remarks(split, findings)
+        try:
+            records = read(remarks)
+        except DataError as error:
+            remarks.faults.extend(error.faults)
+            records = None
+        faults.extend(remarks.faults)
+        if records is not None:
+            found[split] = records
+    return found, findings, faults
 
 
 def is_file(path: Path) -> bool:

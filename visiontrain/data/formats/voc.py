@@ -85,9 +85,9 @@ class VocReader:
         leading = next(split for split in SPLIT_KEYS if split in layout.parts)
         needed = [split for split in SPLIT_KEYS if split in wanted or (split == leading and layout.names is None)]
         findings = Findings()
-        remarks_of = {split: Remarks(split, findings if split in wanted else Findings()) for split in needed}
+        faults: list[str] = []
+        remarks_of = {split: Remarks(split, findings if split in wanted else Findings(), faults) for split in needed}
         images_of = {split: _label_images(layout.parts[split], remarks_of[split]) for split in needed}
-        faults = [fault for remarks in remarks_of.values() for fault in remarks.faults]
         if not any(images_of.values()):
             raise DataError(faults)
         names_of = {
@@ -99,7 +99,6 @@ class VocReader:
             raise DataError([*faults, *error.faults]) from error
         wanted_images = {split: images_of[split] for split in wanted if images_of[split]}
         found = make_splits(wanted_images, names, remarks_of, are_sizes=False, max_pixels=max_pixels)
-        faults = [fault for remarks in remarks_of.values() for fault in remarks.faults]
         if not found:
             raise DataError(faults)
         return DataSet(source, names, found, tuple(layout.notes), findings, tuple(faults))

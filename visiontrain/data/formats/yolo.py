@@ -29,6 +29,7 @@ from visiontrain.data.formats.files import (
     is_folder,
     note_repeats,
     read_sizes,
+    read_splits,
 )
 from visiontrain.data.formats.yolo_labels import LabelFinder, LabelReader
 from visiontrain.data.images import MAX_PIXELS
@@ -60,20 +61,12 @@ class YoloReader:
         names = read_names(description, yaml_path)
         refuse_image_folders(description, yaml_path)
         root, notes = root_of(description, yaml_path), key_notes(description, yaml_path)
-        found: dict[str, Records] = {}
-        findings = Findings()
-        faults: list[str] = []
-        for split in splits:
-            remarks = Remarks(split, findings)
-            try:
-                entries = entries_of(description, split, yaml_path)
-                records = _read_split(entries, root, names, remarks, max_pixels) if entries else None
-            except DataError as error:
-                faults.extend(error.faults)
-                continue
-            faults.extend(remarks.faults)
-            if records is not None:
-                found[split] = records
+
+        def read_split(remarks: Remarks) -> Records | None:
+            entries = entries_of(description, remarks.split, yaml_path)
+            return _read_split(entries, root, names, remarks, max_pixels) if entries else None
+
+        found, findings, faults = read_splits(splits, read_split)
         if not found:
             raise DataError(
                 faults
@@ -85,7 +78,7 @@ class YoloReader:
 def _read_split(
     entries: list[tuple[str, Path]], root: Path, names: tuple[str, ...], remarks: Remarks, max_pixels: int
 ) -> Records | None:
-    """The images and labels of one split, None where it is empty and may be (not `train`)."""
+    """The images and labels of one split; None where it is empty and may be (not `train`), or for noted faults."""
     faults: list[str] = []
     paths: list[Path] = []
     for what, entry in entries:
@@ -98,7 +91,7 @@ def _read_split(
     if faults:
         raise DataError(faults)
     if not paths:
-        if remarks.split == "train":
+        if remarks.split == "train" and not remarks.faults:
             raise DataError([f"{what}: holds no images; name a folder that does" for what, _ in entries])
         return None
     note_repeats(paths, remarks)

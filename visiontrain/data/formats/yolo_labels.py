@@ -27,6 +27,20 @@ OTHER_TEXTS = frozenset({"classes", "labels", "names", "obj", "readme", "notes",
 """Stems of text files that lie beside label files by custom and are none."""
 
 
+def is_shape(count: int) -> bool:
+    """Whether so many numbers behind the class of a row may be a box, with or without a confidence, or a polygon."""
+    return count in (4, 5) or (count >= 6 and count % 2 == 0)
+
+
+def hull_of(numbers: Sequence[float]) -> tuple[float, float, float, float]:
+    """x1, y1, x2, y2 of what stands behind the class of a row, in its unit, unclipped; `is_shape` holds."""
+    if len(numbers) <= 5:
+        x, y, width, height = numbers[:4]
+        return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+    xs, ys = numbers[::2], numbers[1::2]
+    return min(xs), min(ys), max(xs), max(ys)
+
+
 class LabelFinder:
     """Finds the label file of each image, listing every folder once."""
 
@@ -202,8 +216,7 @@ class LabelReader:
         except ValueError:
             place.note("row-not-numbers", self._remarks, repr(line.strip()[:40]))
             return None
-        is_box, is_polygon = len(row) in (5, 6), len(row) >= 7 and len(row) % 2 == 1
-        if not (is_box or is_polygon):
+        if not is_shape(len(row) - 1):
             place.note("row-wrong-length", self._remarks, f"{len(row)} numbers")
             return None
         if not all(map(math.isfinite, row)):
@@ -216,13 +229,7 @@ class LabelReader:
         if max(map(abs, row[1:5] if len(row) == 6 else row[1:])) > PIXEL_VALUE:
             self._pixel_rows.add(place.finding())
             return None
-        if len(row) <= 6:
-            x, y, width, height = row[1:5]
-            box = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-        else:
-            xs, ys = row[1::2], row[2::2]
-            box = (min(xs), min(ys), max(xs), max(ys))
-        return clip_to_image(box, place, self._remarks)
+        return clip_to_image(hull_of(row[1:]), place, self._remarks)
 
     def _is_class(self, number: float, place: Place) -> bool:
         self._seen_classes[number] += 1

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from visiontrain.data.sampler import generator_of
 from visiontrain.data.transforms import geometry
-from visiontrain.data.transforms.color import shift_colors_
+from visiontrain.data.transforms.color import recolor_
+from visiontrain.data.transforms.flip_swap import faults_of_flip_swap, swap_classes
 from visiontrain.data.transforms.geometry import FILL, Image, Matrix, Tile
 from visiontrain.data.transforms.mixing import (
     MIXUP_BETA,
@@ -25,11 +26,10 @@ from visiontrain.data.transforms.mixing import (
     mix_labels,
     paste_patch_,
 )
-from visiontrain.data.transforms.partners import readable_partners
+from visiontrain.data.transforms.partners import Loaded, load, load_partners
 from visiontrain.data.transforms.policies import POLICIES, apply_policy
 from visiontrain.data.transforms.resized_crop import draw_window, middle_square
-from visiontrain.data.transforms.settings import faults_of_flip_swap, faults_of_values
-from visiontrain.data.transforms.train import swap_classes
+from visiontrain.data.transforms.settings import faults_of_values
 from visiontrain.errors import ConfigError
 from visiontrain.protocols import ImageSource
 from visiontrain.sample import Record, Sample, SampleKey
@@ -114,7 +114,7 @@ class ClassifyTrain:
 
     def __call__(self, key: SampleKey, images: ImageSource) -> Sample:
         rng = generator_of(self.seed, key)
-        view = self._view(key.index, images, rng)
+        view = self._view(load(key.index, images), rng)
         image, classes, shares = self._mix(view, key, images, rng)
         return Sample(
             image=image,
@@ -131,14 +131,14 @@ class ClassifyTrain:
         """The same augmentation for samples with sides of `imgsz` pixels."""
         return replace(self, settings=replace(self.settings, imgsz=imgsz))
 
-    def _view(self, index: int, images: ImageSource, rng: np.random.Generator) -> _View:
-        settings, record, stored = self.settings, images.record(index), images.load(index)
+    def _view(self, loaded: Loaded, rng: np.random.Generator) -> _View:
+        settings, (record, stored) = self.settings, loaded
         matrix, is_sideways = self._draw_geometry(stored.shape[0], stored.shape[1], rng)
         image = np.full((settings.imgsz, settings.imgsz, 3), FILL, np.uint8)
         (matrix,) = geometry.warp_tiles([Tile(stored, matrix)], image)
         if settings.auto_augment is not None:
             image = apply_policy(image, settings.auto_augment, int(rng.integers(2**63)))
-        self._recolor_(image, rng)
+        recolor_(image, rng, hue=settings.hsv_h, saturation=settings.hsv_s, value=settings.hsv_v)
         if settings.erasing and rng.random() < settings.erasing:
             erase_(image, rng)
         classes = swap_classes(record.classes, settings.flip_swap) if is_sideways else record.classes
@@ -167,18 +167,6 @@ class ClassifyTrain:
         flip = geometry.flipping(imgsz, imgsz, sideways=is_sideways, upside_down=is_upside_down)
         return flip @ matrix, is_sideways
 
-    def _recolor_(self, image: Image, rng: np.random.Generator) -> None:
-        settings = self.settings
-        if not (settings.hsv_h or settings.hsv_s or settings.hsv_v):
-            return
-        turn, saturation, value = rng.uniform(-1, 1, 3).tolist()
-        shift_colors_(
-            image,
-            turn * settings.hsv_h,
-            max(0.0, 1 + saturation * settings.hsv_s),
-            max(0.0, 1 + value * settings.hsv_v),
-        )
-
     def _mix(
         self, view: _View, key: SampleKey, images: ImageSource, rng: np.random.Generator
     ) -> tuple[Image, NDArray[np.int64], NDArray[np.float32]]:
@@ -187,8 +175,8 @@ class ClassifyTrain:
         if settings.mixup or settings.cutmix:
             choice = rng.random()
             if choice < settings.mixup + settings.cutmix:
-                (partner,) = readable_partners(key, images, rng, 1)
-                other = self._view(partner, images, rng)
+                (partner,) = load_partners(key, images, rng, 1)
+                other = self._view(partner, rng)
                 if choice < settings.mixup:
                     ratio = float(rng.beta(MIXUP_BETA, MIXUP_BETA))
                     image = blend(view.image, other.image, ratio)
@@ -230,7 +218,7 @@ class ClassifyVal:
         record, source = images.record(key.index), images.load(key.index)
         image, from_source = self.prepare(source)
         # `source` may have been reduced already; the matrix is that of the file's own pixels.
-        to_source = np.diag([source.shape[1] / record.width, source.shape[0] / record.height, 1.0])
+        to_source = geometry.scaling(source.shape[1] / record.width, source.shape[0] / record.height)
         return Sample(
             image=image,
             boxes=NO_BOXES,

@@ -35,6 +35,23 @@ def color_matrix(turn: float, saturation_gain: float, value_gain: float) -> NDAr
     return (value_gain * saturation @ hue).astype(np.float32)
 
 
+def recolor_(
+    image: NDArray[np.uint8], rng: np.random.Generator, *, hue: float, saturation: float, value: float
+) -> None:
+    """Shift the colors of an image by a random amount, in place; where all ranges are 0, nothing is drawn.
+
+    Args:
+        image: (H, W, 3) uint8 RGB, written to.
+        rng: Of the sample.
+        hue: It is turned by up to ± this share of a full turn.
+        saturation: It is multiplied by a factor within 1 ± this, not below 0.
+        value: As `saturation`.
+    """
+    if hue or saturation or value:
+        turn, richer, brighter = rng.uniform(-1, 1, 3).tolist()
+        shift_colors_(image, turn * hue, max(0.0, 1 + richer * saturation), max(0.0, 1 + brighter * value))
+
+
 def shift_colors_(image: NDArray[np.uint8], turn: float, saturation_gain: float, value_gain: float) -> None:
     """Turn the hue and multiply saturation and brightness of an image, in place; colors end at 0 and 255.
 

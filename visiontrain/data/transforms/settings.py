@@ -24,11 +24,3 @@ def faults_of_values(settings: object, *, probabilities: Sequence[str], ranges: 
         if not values[name] >= 0:
             faults.append(f"{name} = {values[name]} is negative; it is a range to both sides: give its size")
     return faults
-
-
-def faults_of_flip_swap(pairs: Sequence[tuple[int, int]]) -> list[str]:
-    """What is wrong with the pairs of classes that a flip turns into each other."""
-    indices = [index for pair in pairs for index in pair]
-    if len(set(indices)) == len(indices) and min(indices, default=0) >= 0:
-        return []
-    return [f"flip_swap = {pairs} is not a list of pairs of classes; give class indices from 0, each once"]

@@ -10,21 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from visiontrain.boxes import clip_boxes
 from visiontrain.data.sampler import generator_of
 from visiontrain.data.transforms import effects, geometry
-from visiontrain.data.transforms.color import shift_colors_
+from visiontrain.data.transforms.color import recolor_
 from visiontrain.data.transforms.crop import Window, draw_crop
+from visiontrain.data.transforms.flip_swap import faults_of_flip_swap, swap_classes
 from visiontrain.data.transforms.geometry import FILL, Image, Matrix, Tile
 from visiontrain.data.transforms.keep import Fate, count_dropped, fate_of_boxes
+from visiontrain.data.transforms.mixing import blend
 from visiontrain.data.transforms.mosaic import place_in_middle, place_in_mosaic, place_nine
-from visiontrain.data.transforms.partners import readable_partners
+from visiontrain.data.transforms.partners import load, load_partners
 from visiontrain.data.transforms.paste import Labels, paste_boxes_
-from visiontrain.data.transforms.settings import faults_of_flip_swap, faults_of_values
+from visiontrain.data.transforms.settings import faults_of_values
 from visiontrain.errors import ConfigError
 from visiontrain.protocols import ImageSource
 from visiontrain.sample import DroppedBoxes, Record, Sample, SampleKey
@@ -126,7 +127,7 @@ class _Piece(NamedTuple):
 
     record: Record
     stored: Image
-    window: Window | None
+    window: Window | None = None
     """None is all of it."""
 
     @property
@@ -156,14 +157,14 @@ class TrainTransform:
 
     def __call__(self, key: SampleKey, images: ImageSource) -> Sample:
         settings, rng = self.settings, generator_of(self.seed, key)
-        layer = self._compose(_whole(key.index, images), key, images, rng)
+        layer = self._compose(_Piece(*load(key.index, images)), key, images, rng)
         may_join = key.epoch < settings.mosaic_until_epoch
         if rng.random() < settings.mixup and may_join:
-            partner = _whole(readable_partners(key, images, rng, 1)[0], images)
+            partner = _Piece(*load_partners(key, images, rng, 1)[0])
             layer = _blend(layer, self._compose(partner, key, images, rng), float(rng.beta(MIXUP_BETA, MIXUP_BETA)))
         if settings.copy_paste and may_join and rng.random() < settings.copy_paste:
             layer = self._paste(layer, key, images, rng)
-        self._recolor_(layer.image, rng)
+        recolor_(layer.image, rng, hue=settings.hsv_h, saturation=settings.hsv_s, value=settings.hsv_v)
         image = self._degrade(layer.image, rng)
         record, stored, _ = layer.first
         from_source = geometry.scaling(stored.shape[1] / record.width, stored.shape[0] / record.height)
@@ -189,7 +190,7 @@ class TrainTransform:
         is_nine = is_mosaic and settings.mosaic9 > 0 and bool(rng.random() < settings.mosaic9)
         pieces = [first]
         if is_mosaic:
-            pieces += [_whole(i, images) for i in readable_partners(key, images, rng, 8 if is_nine else 3)]
+            pieces += [_Piece(*loaded) for loaded in load_partners(key, images, rng, 8 if is_nine else 3)]
         if settings.crop:
             pieces = [self._crop(piece, rng) for piece in pieces]
         shown = [piece.image for piece in pieces]
@@ -221,7 +222,7 @@ class TrainTransform:
     def _paste(self, layer: _Layer, key: SampleKey, images: ImageSource, rng: np.random.Generator) -> _Layer:
         """Boxes of a partner, at new places of the layer's own picture."""
         settings = self.settings
-        piece = _whole(readable_partners(key, images, rng, 1)[0], images)
+        piece = _Piece(*load_partners(key, images, rng, 1)[0])
         gain = settings.imgsz / max(piece.stored.shape[:2]) * (1 + settings.scale * float(rng.uniform(-1, 1)))
         present, labels = Labels(layer.boxes, layer.classes), Labels(piece.boxes, piece.record.classes)
         pasted, is_mirrored = paste_boxes_(
@@ -233,13 +234,6 @@ class TrainTransform:
             boxes=np.concatenate([layer.boxes, pasted.boxes]),
             classes=np.concatenate([layer.classes, classes]),
         )
-
-    def _recolor_(self, image: Image, rng: np.random.Generator) -> None:
-        settings = self.settings
-        turn, saturation, value = rng.uniform(-1, 1, 3).tolist()
-        if settings.hsv_h or settings.hsv_s or settings.hsv_v:
-            gains = (max(0.0, 1 + saturation * settings.hsv_s), max(0.0, 1 + value * settings.hsv_v))
-            shift_colors_(image, turn * settings.hsv_h, *gains)
 
     def _degrade(self, image: Image, rng: np.random.Generator) -> Image:
         """In the order in which it happens to a picture: taken, worked on, sent."""
@@ -283,15 +277,6 @@ def random_motion(settings: AugmentSettings, rng: np.random.Generator) -> Motion
     return Motion(flip @ geometry.translation(x_middle, y_middle) @ motion, is_sideways)
 
 
-def swap_classes(classes: NDArray[np.int64], pairs: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
-    """(N,) classes, in which those of each pair have changed places."""
-    swapped = classes.copy() if pairs else classes
-    for one, other in pairs:
-        swapped[classes == one] = other
-        swapped[classes == other] = one
-    return swapped
-
-
 def _move_boxes(
     pieces: list[_Piece], matrices: list[Matrix], imgsz: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], DroppedBoxes]:
@@ -330,15 +315,10 @@ def _cut_by_window(piece: _Piece, boxes: NDArray[np.float32]) -> tuple[NDArray[n
     return left, fate_of_boxes(boxes, left, least_side=0.0)
 
 
-def _whole(index: int, images: ImageSource) -> _Piece:
-    return _Piece(images.record(index), images.load(index), None)
-
-
 def _blend(first: _Layer, second: _Layer, ratio: float) -> _Layer:
     """Both pictures, weighted, with the boxes of both."""
-    image = cv2.addWeighted(first.image, ratio, second.image, 1 - ratio, 0.0)
     return _Layer(
-        np.asarray(image, np.uint8),
+        blend(first.image, second.image, ratio),
         np.concatenate([first.boxes, second.boxes]),
         np.concatenate([first.classes, second.classes]),
         first.first,
