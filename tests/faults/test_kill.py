@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 KILLED = Path(__file__).with_name("killed.py")
+ORPHANED = Path(__file__).with_name("orphaned.py")
 MOST_KILLS = 3
 """Of one run; the last attempt is left alone."""
 EPOCHS, WINDOWS_PER_EPOCH = 2, 3
@@ -61,3 +62,9 @@ def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(words, progra
             break
         assert outcome_of(folder) == wanted, history
         assert (folder / "results.json").is_file()
+
+
+@pytest.mark.parametrize("workers", ["loader", "check"])
+def test_workers_of_a_killed_process_end_with_it(workers, program):
+    ended = program(ORPHANED, workers, timeout=60)  # it ends when the last process does that could still write
+    assert ended.code == -9, ended.err

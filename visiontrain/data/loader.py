@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from visiontrain.data.dataset import EvalDataset, TrainDataset, UnreadableImage
+from visiontrain.data.workers import end_with_parent
 from visiontrain.plan import Plan, Window
 from visiontrain.sample import Batch, Sample
 
@@ -161,6 +162,7 @@ def _make_loader(
 
 def _start_worker(_: int) -> None:
     """Runs first in each worker process: one thread, as there are several workers; signals are the parent's matter."""
+    end_with_parent()
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
     for signum in (signal.SIGINT, signal.SIGTERM):

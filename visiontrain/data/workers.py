@@ -1,4 +1,4 @@
-"""How many loading processes the shared memory of this machine has room for.
+"""Loading processes: how many the shared memory of this machine has room for, and that none outlives its parent.
 
 Workers hand their batches over in shared memory. Where that is small (a container's default is 64 MB) and runs out,
 the system ends the process with a bus error that nothing can catch, so it is reckoned before.
@@ -6,7 +6,11 @@ the system ends the process with a bus error that nothing can catch, so it is re
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import shutil
+import threading
+from multiprocessing.connection import wait
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -47,3 +51,20 @@ def lowered_workers_message(asked: int, fitting: int, *, batch_bytes: int, shm_b
         f"workers: {fitting} instead of {asked}: the shared memory has {shm_bytes / 1e6:.0f} MB left for batches of "
         f"{batch_bytes / 1e6:.1f} MB; give it more (docker run --shm-size=1g or --ipc=host) or use a smaller batch"
     )
+
+
+def end_with_parent() -> None:
+    """To be called first in a worker process: it ends as soon as the process that started it does, however that ends.
+
+    A parent that was killed tells nobody. A pool's workers would wait for work forever; torch's look whether their
+    parent is still the one they had at first, and one whose parent was killed before that look never learns of it.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end with parent", daemon=True).start()

@@ -18,6 +18,7 @@ import cv2
 from visiontrain.data.check.prints import print_of
 from visiontrain.data.headers import read_header
 from visiontrain.data.images import MAX_PIXELS, TooLargeError, read_reduced
+from visiontrain.data.workers import end_with_parent
 from visiontrain.errors import DataError
 from visiontrain.findings import Findings
 from visiontrain.sample import DataSet, Records
@@ -123,6 +124,7 @@ def _gather(paths: Sequence[str], looks: Iterable[Look], progress: Progress | No
 
 
 def _settle_worker() -> None:
+    end_with_parent()
     cv2.setNumThreads(1)
     # Ctrl-C reaches every process of the terminal; the one that asked tells these to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
