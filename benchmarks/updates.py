@@ -28,16 +28,16 @@ def make_window(network: Network, noise: NoiseScale | None = None) -> GradientWi
     return GradientWindow(optimizer, model=network, clip=10.0, noise=noise)
 
 
-def make_batch(images: int, imgsz: int) -> Batch:
-    """Random images of `imgsz` pixels with random boxes."""
+def make_batch(images: int, imgsz: int, *, boxes: int = BOXES) -> Batch:
+    """Random images of `imgsz` pixels with random boxes, so many in each."""
     generator = torch.Generator().manual_seed(0)
-    corners = torch.rand(images, BOXES, 2, 2, generator=generator) * imgsz
+    corners = torch.rand(images, boxes, 2, 2, generator=generator) * imgsz
     pixels = torch.randint(0, 256, (images, 3, imgsz, imgsz), dtype=torch.uint8, generator=generator)
     return Batch(
         images=pixels.contiguous(memory_format=torch.channels_last),
         targets={
             "boxes": torch.cat([corners.amin(2), corners.amax(2) + 1], dim=-1),
-            "classes": torch.randint(0, len(NAMES), (images, BOXES), generator=generator),
+            "classes": torch.randint(0, len(NAMES), (images, boxes), generator=generator),
         },
         paths=("",) * images,
         indices=tuple(range(images)),
