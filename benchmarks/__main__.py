@@ -6,7 +6,8 @@
 
 Every figure is the median of `--repeats` measurements, in a fresh process where start-up or memory is measured, and in
 one thread where a part of training, augmentation or `check` is. `training` is the whole of it, with the threads and the
-precision that a run takes by itself. `labels` takes some minutes: it is measured once, and only where it is named.
+precision that a run takes by itself. `labels` (measured once) and `growth` take some minutes, and are measured only
+where they are named.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from benchmarks.augmentation import augmentation_figures
 from benchmarks.check import check_figures
 from benchmarks.checkpointing import checkpointing_figures
+from benchmarks.growth import growth_figures
 from benchmarks.labels import FILES, labels_figures
 from benchmarks.losses import losses_figures
 from benchmarks.predicting import predicting_figures
@@ -44,9 +46,10 @@ BENCHMARKS: Mapping[str, Callable[[argparse.Namespace], dict[str, object]]] = {
     "metrics": lambda arguments: scoring_figures(arguments.repeats),
     "predict": lambda arguments: predicting_figures(arguments.repeats),
     "labels": lambda arguments: labels_figures(arguments.files),
+    "growth": lambda arguments: growth_figures(arguments.repeats, plot=arguments.plot),
 }
 """By name; each gives its figures under that name."""
-ONLY_BY_NAME = ("labels",)
+ONLY_BY_NAME = ("labels", "growth")
 NAMES_HELP = f"of {', '.join(BENCHMARKS)}; all but {', '.join(ONLY_BY_NAME)} if left out"
 
 
@@ -59,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--imgsz", type=int, nargs="+", default=[320, 640], help="sides of augmented samples, pixels")
     parser.add_argument("--repeats", type=int, default=5, help="measurements behind each figure")
     parser.add_argument("--files", type=int, default=FILES, help="label files that labels reads")
+    parser.add_argument("--plot", type=Path, help="the PNG file that growth draws")
     parser.add_argument("--versus", metavar="CMD", help="a command to run in turn with ours, and nothing else")
     parser.add_argument("--ours", metavar="CMD", help="ours, in place of three epochs on the bundled sample")
     arguments = parser.parse_args(argv)

@@ -56,14 +56,16 @@ def window_figures(repeats: int) -> dict[str, object]:
     }
 
 
-def shares(network: Network, window: GradientWindow, batch: Batch, repeats: int) -> dict[str, float]:
+def shares(
+    network: Network, window: GradientWindow, batch: Batch, repeats: int, *, micro_batches: int = NBS // BATCH
+) -> dict[str, float]:
     """The median share of a whole update that the window's own work takes, and the seconds of both."""
     own, whole = [], []
     for _ in range(repeats):
         outer, inner = Stopwatch(), Stopwatch()
         with timing(window, outer, inner):
             started = time.perf_counter()
-            update(network, window, batch, NBS // BATCH)
+            update(network, window, batch, micro_batches)
             whole.append(time.perf_counter() - started)
         own.append(outer.seconds - inner.seconds)
     return {
