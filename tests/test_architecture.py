@@ -209,7 +209,7 @@ def test_matplotlib_is_imported_inside_functions_only(source):
 
 def test_only_the_command_line_ends_the_process(source):
     for module in read_modules(source).values():
-        if module.part in ("cli", "__main__"):
+        if module.part in ("cli", "__main__") or module.name == "data.workers":  # a worker whose parent is gone
             continue
         for node in ast.walk(module.tree):
             ends = isinstance(node, ast.Call) and _called_name(node) in ("exit", "_exit", "quit")

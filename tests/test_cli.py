@@ -9,7 +9,7 @@ import pytest
 
 import visiontrain
 from visiontrain import cli
-from visiontrain.config.schema import MODES, MODES_TO_COME
+from visiontrain.config.schema import MODES
 from visiontrain.errors import ConfigError, DataError
 
 ROOT = str(Path(visiontrain.__file__).parents[1])
@@ -113,14 +113,6 @@ def test_a_setting_before_the_mode_is_explained(capsys, words):
     code, _, err = answer(capsys, *words)
     assert code == 2
     assert f"{words[0]}: comes before the mode" in err
-
-
-@pytest.mark.parametrize("mode", MODES_TO_COME)
-def test_a_mode_of_a_later_version_says_so(capsys, mode):
-    for words in ((mode,), (mode, "model=x"), ("help", mode)):
-        code, out, err = answer(capsys, *words)
-        assert (code, out) == (2, "")
-        assert err.startswith(f"visiontrain {mode}: is not part of this version; ")
 
 
 def test_a_task_may_come_first(capsys, command):

@@ -1,4 +1,5 @@
 import math
+import time
 
 import pytest
 import torch
@@ -103,6 +104,27 @@ def test_candidates_beyond_the_cap_are_counted():
     capped = decode_detections(boxes, scores, conf=0.5, iou=0.5, max_det=300, multi_label=True, max_candidates=5)
     assert [int(found["num_dropped"]) for found in whole] == [0, 0]
     assert [int(found["num_dropped"]) for found in capped] == [int((image > 0.5).sum()) - 5 for image in scores]
+
+
+def test_of_equal_scores_the_cap_keeps_the_first():
+    boxes = torch.arange(10.0)[:, None] * 20 + torch.tensor([0.0, 0, 9, 9])
+    scores = torch.tensor([0.5, 0.9, 0.5, 0.5, 0.5, 0.9, 0.5, 0.5, 0.5, 0.5])
+    options = {"conf": 0.1, "iou": 0.5, "max_det": 300, "multi_label": True}
+    (found,) = decode_detections(boxes[None], scores[None, :, None], **options, max_candidates=5)
+    assert (found["boxes"][:, 0] / 20).tolist() == [1, 5, 0, 2, 3]
+    assert int(found["num_dropped"]) == 5
+
+
+def test_a_slow_machine_finds_the_same_detections(monkeypatch):
+    boxes, scores = random_outputs(6)
+    options = {"conf": 0.1, "iou": 0.5, "max_det": 300, "multi_label": True}
+    expected = decode_detections(boxes, scores, **options)
+    hours = iter(range(0, 10**9, 3600))
+    for name in ("time", "monotonic", "perf_counter", "process_time"):
+        monkeypatch.setattr(time, name, lambda: float(next(hours)))
+    for found, wanted in zip(decode_detections(boxes, scores, **options), expected, strict=True):
+        for key, values in wanted.items():
+            torch.testing.assert_close(found[key], values, rtol=0, atol=0)
 
 
 def test_an_image_is_decoded_the_same_alone_as_in_a_batch():

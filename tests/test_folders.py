@@ -1,11 +1,12 @@
 """Run folders: the first free number, exact places, and what is refused."""
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from visiontrain.errors import ConfigError
-from visiontrain.folders import make_run_folder
+from visiontrain.folders import make_run_folder, with_home
 
 
 def make(root, **keys):
@@ -65,3 +66,12 @@ def test_a_link_that_leads_nowhere_is_an_error_and_not_an_endless_search(tmp_pat
     (tmp_path / "runs").symlink_to(tmp_path / "gone")
     with pytest.raises(ConfigError, match="the run folder cannot be made"):
         make(tmp_path)
+
+
+def test_a_tilde_is_the_home_folder_and_that_of_nobody_is_a_name_like_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert with_home("~/a") == tmp_path / "a"
+    assert with_home("b/~/a").as_posix() == "b/~/a"
+    for unknown in ('~"', "~no body of this name/a"):
+        assert with_home(unknown) == Path(unknown)

@@ -42,6 +42,17 @@ def test_info_counts_the_network():
     assert gflops <= 6.6
 
 
+def test_verbose_info_has_a_row_for_each_layer_before_the_line(capsys):
+    text = Model("det-n").info(64, verbose=True)
+    header, *rows, line = text.splitlines()
+    assert header.split() == ["from", "layer", "arguments", "parameters", "output"]
+    assert len(rows) == 23
+    assert line == Model("det-n").info(64)
+    assert capsys.readouterr().out.startswith(text)
+    with pytest.raises(ConfigError, match="imgsz = 100 is not a multiple"):
+        Model("det-n").info(100)
+
+
 def test_only_weights_can_be_exported_and_saved(tmp_path):
     with pytest.raises(ConfigError, match="name trained weights"):
         Model("det-n").export(format="torchscript")

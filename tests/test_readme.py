@@ -22,7 +22,9 @@ def code_lines(text: str, language: str) -> list[str]:
     return [line for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/classification.md", "docs/from-your-yolo-trainer.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/classification.md", "docs/from-your-yolo-trainer.md", "docs/predict.md"]
+)
 def test_every_command_of_a_document_is_valid(repository, document):
     text = (repository / document).read_text(encoding="utf-8")
     inline = re.findall(r"`(visiontrain \w+ [^`]*=[^`]*)`", text)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from visiontrain.sample import Batch, DroppedBoxes, Record, Records
+from visiontrain.sample import Batch, DroppedBoxes, Record, Records, ScoringLabels
 
 
 def record(index):
@@ -123,3 +123,55 @@ def test_moving_a_batch_moves_its_images_and_targets_and_leaves_the_batch_alone(
     assert moved.images.device.type == moved.targets["classes"].device.type == "meta"
     assert batch.images.device.type == "cpu"
     assert moved.paths == batch.paths
+
+
+def scoring_labels(num_labels: int, num_crowds: int) -> ScoringLabels:
+    rng = np.random.default_rng(num_labels)
+    return ScoringLabels(
+        areas=rng.random(num_labels),
+        is_difficult=rng.random(num_labels) < 0.5,
+        crowd_boxes=rng.random((num_crowds, 4), np.float32),
+        crowd_classes=rng.integers(0, 5, num_crowds),
+    )
+
+
+def test_what_scoring_knows_beside_the_labels_comes_out_as_it_went_in():
+    plain = [record(index) for index in range(7)]
+    known = [replace(one, scoring=scoring_labels(len(one.classes), one.width % 3)) for one in plain]
+    known[2] = record(2)  # of which nothing is known
+    records = Records(known)
+    both = [*records[1:6:2], *pickle.loads(pickle.dumps(records))]
+    for got, expected in zip(both, [*known[1:6:2], *known], strict=True):
+        assert_same(replace(got, scoring=None), replace(expected, scoring=None))
+        assert got.scoring is not None
+        wanted = expected.scoring or ScoringLabels(
+            np.full(len(expected.classes), np.nan),
+            np.zeros(len(expected.classes), bool),
+            np.zeros((0, 4), np.float32),
+            np.zeros(0, np.int64),
+        )
+        for array, other in zip(vars(got.scoring).values(), vars(wanted).values(), strict=True):
+            np.testing.assert_array_equal(array, other)
+    assert all(got.scoring is None for got in Records([record(1), record(2)]))
+
+
+def test_other_class_numbers_go_to_crowd_regions_too():
+    first = replace(record(2), scoring=scoring_labels(len(record(2).classes), 3))
+    changed = first.with_classes(lambda classes: classes + 10)
+    assert changed.classes.tolist() == (first.classes + 10).tolist()
+    assert changed.scoring is not None
+    assert first.scoring is not None
+    assert changed.scoring.crowd_classes.tolist() == (first.scoring.crowd_classes + 10).tolist()
+    assert record(2).with_classes(np.zeros_like).scoring is None
+
+
+def test_the_digest_tells_of_what_scoring_passes_over_and_is_the_old_one_where_that_is_nothing():
+    plain = record(2)
+    num_labels = len(plain.classes)
+    no_crowds = (np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
+    nothing = ScoringLabels(np.ones(num_labels), np.zeros(num_labels, bool), *no_crowds)
+    assert Records([replace(plain, scoring=nothing)]).digest() == Records([plain]).digest()
+    difficult = replace(nothing, is_difficult=np.ones(num_labels, bool))
+    crowded = replace(nothing, crowd_boxes=np.ones((1, 4), np.float32), crowd_classes=np.zeros(1, np.int64))
+    digests = {Records([replace(plain, scoring=one)]).digest() for one in (nothing, difficult, crowded)}
+    assert len(digests) == 3

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from visiontrain.config.document import mode_help, overview
 from visiontrain.config.load import load_config, wants_json
-from visiontrain.config.schema import MODES, MODES_TO_COME, SETTINGS, Config
+from visiontrain.config.schema import MODES, SETTINGS, Config
 from visiontrain.errors import ConfigError, Stopped, UserError
 
 DONE, WRONG_INPUT, PIPE_CLOSED = 0, 2, 141
@@ -28,6 +28,7 @@ SIGNALED = 128
 COMMANDS: Mapping[str, str] = {
     "train": "visiontrain.run.train:train",
     "val": "visiontrain.run.val:val",
+    "compare": "visiontrain.run.compare:compare",
     "predict": "visiontrain.run.predict:predict",
     "export": "visiontrain.run.export:export",
     "plan": "visiontrain.run.plan:plan",
@@ -35,6 +36,7 @@ COMMANDS: Mapping[str, str] = {
     "verify": "visiontrain.run.verify:verify",
     "check": "visiontrain.run.check:check",
     "convert": "visiontrain.run.convert:convert",
+    "report": "visiontrain.run.report:report",
     "env": "visiontrain.run.env:env",
 }
 _TASKS = (*SETTINGS["task"].rules.choices, *SETTINGS["task"].rules.later)
@@ -76,6 +78,8 @@ def _dispatch(words: list[str]) -> int:
 
 def _run(name: str, config: Config) -> int:
     try:
+        if config.pretrained is True and not config.resume:
+            _check_weights(config)
         code = _command(config.mode)(config)
     except UserError as error:
         _report(name, error, as_json=config.json)
@@ -86,6 +90,13 @@ def _run(name: str, config: Config) -> int:
         print(f"{name}: stopped", file=sys.stderr)
         return SIGNALED + signal.SIGINT
     return DONE if code is None else code
+
+
+def _check_weights(config: Config) -> None:
+    """Raises ConfigError where torchvision's weights are wanted and missing, before torch is loaded for seconds."""
+    from visiontrain.models.offered import check_at_hand, hub_folder
+
+    check_at_hand(config.model or "", config.task if config.is_typed("task") else None, hub=hub_folder())
 
 
 def _command(mode: str) -> Callable[[Config], int | None]:
@@ -113,8 +124,6 @@ def _known_mode(word: str) -> str:
     if word in MODES:
         return word
     modes = ", ".join(MODES)
-    if word in MODES_TO_COME:
-        raise ConfigError(f"visiontrain {word}: is not part of this version; its modes are {modes}")
     if "=" in word or word.startswith("-"):
         raise ConfigError(f"{word}: comes before the mode; the first word is one of {modes}")
     nearest = difflib.get_close_matches(word.lower(), MODES, n=1)

@@ -58,7 +58,9 @@ CODES: Mapping[str, Code] = {
     "box-without-area": Code("error", "boxes without area inside the image, dropped"),
     "box-outside": Code("error", "rows far outside the image (in pixels?), dropped"),
     "box-clipped": Code("warning", "boxes reaching beyond the image, clipped"),
-    "box-crowd": Code("warning", "crowd regions, which are no single objects, left out"),
+    "box-crowd": Code(
+        "warning", "crowd regions, which are no single objects, left out: scoring passes over what is found in them"
+    ),
     "box-tiny": Code("warning", "boxes smaller than a stride of the network once their image is reduced"),
     # what makes a whole split unusable: training stops
     "class-unknown": Code("error", "labels whose class is not one of the names"),

@@ -1,4 +1,4 @@
-"""Run folders: found without overwriting any, made in one step."""
+"""Run folders: found without overwriting any, made in one step; and paths as they are typed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from itertools import count
 from pathlib import Path
 
 from visiontrain.errors import ConfigError
+
+
+def with_home(path: str | Path) -> Path:
+    """A path whose `~` is the home folder; one of a user whom the system does not know stays as it is."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
 
 
 def make_run_folder(

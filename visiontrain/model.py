@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -12,8 +12,10 @@ from visiontrain.config.schema import Config
 from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.errors import ConfigError
 from visiontrain.predict.results import Results
+from visiontrain.run.callbacks import Callbacks, PredictEnd, PredictStart, ValEnd, ValStart
 from visiontrain.run.check import check_run
 from visiontrain.run.choose_task import with_task
+from visiontrain.run.compare import compare_run
 from visiontrain.run.export import ExportError, export_run
 from visiontrain.run.info import describe_model
 from visiontrain.run.planning import plan_document
@@ -43,6 +45,23 @@ class Model:
                 detector. Nothing is loaded yet.
         """
         self.model = None if model is None else str(model)
+        self._callbacks = Callbacks()
+
+    def add_callback(self, event: str, function: Callable[[Any], object]) -> None:
+        """Have `function` called at every `event` of this model's training, scoring and prediction.
+
+            model.add_callback("on_epoch_end", lambda end: print(end.row))
+
+        An error of the function ends what it was called from; the last checkpoint stays usable.
+
+        Args:
+            event: A name such as `on_window_end`; docs/logging.md lists them.
+            function: Takes one value, which says what has happened.
+
+        Raises:
+            ConfigError: If there is no such event, or `function` cannot be called.
+        """
+        self._callbacks.add(event, function)
 
     def train(self, **settings: Any) -> TrainResult:
         """Train a network, or weights such as `best.pt` for other data; this model is then the run's best weights.
@@ -50,7 +69,7 @@ class Model:
         Raises:
             UserError: If the input is wrong.
         """
-        result = train_run(load_config("train", python=self._with_model(settings)))
+        result = train_run(load_config("train", python=self._with_model(settings)), callbacks=self._callbacks)
         self.model = str(result.best)
         return result
 
@@ -60,7 +79,25 @@ class Model:
         Returns:
             The task's metrics: a mapping of the CSV names, with typed views such as `.box.map`.
         """
-        return val_run(load_config("val", python=self._with_model(settings))).metrics
+        config = load_config("val", python=self._with_model(settings))
+        self._callbacks.tell("on_val_start", ValStart(None))
+        result = val_run(config)
+        self._callbacks.tell("on_val_end", ValEnd(None, result.metrics, result.losses))
+        return result.metrics
+
+    def compare(self, weights: str | Path, **settings: Any) -> dict[str, Any]:
+        """Score this model (a) and other weights (b) on a split, and tell whether they differ by more than chance.
+
+        Prints what the command prints, and nothing with `quiet=True`.
+
+        Returns:
+            The document of `visiontrain compare json=True`; `better` is "a", "b" or None.
+
+        Raises:
+            UserError: If the input is wrong.
+        """
+        config = load_config("compare", python=self._with_model({"weights": str(weights), **settings}))
+        return compare_run(config, is_silent=config.quiet).document()
 
     def plan(self, **settings: Any) -> dict[str, Any]:
         """What `train` with the same settings would do; nothing is trained, printed or written.
@@ -106,16 +143,23 @@ class Model:
     def predict(self, source: Any, *, stream: Literal[True], **settings: Any) -> Iterator[Results]: ...
     @overload
     def predict(self, source: Any, *, stream: Literal[False] = ..., **settings: Any) -> list[Results]: ...
-    def predict(self, source: Any, *, stream: bool = False, **settings: Any) -> list[Results] | Iterator[Results]:
-        """Run on images; pictures and labels are written only where `save` or `save_txt` is given.
+    def predict(self, source: Any, *, stream: bool | None = None, **settings: Any) -> list[Results] | Iterator[Results]:
+        """Run on images; files are written only where `save`, `save_txt` or `save_crop` is given.
 
         Args:
-            source: A file, folder, glob, BGR array, PIL image, RGB tensor, or a list of these.
-            stream: Whether to yield results one by one in constant memory, or to return a list.
+            source: An image or video file, a folder, a glob, a text file of paths, the number of a camera, an array
+                (H, W, 3) BGR or (H, W) gray, a PIL image, an RGB tensor, or a list of these.
+            stream: Whether to yield results one by one in constant memory, or to return a list; by default a list. A
+                camera, which never ends, needs True.
             **settings: Keys of `visiontrain predict`.
+
+        Raises:
+            UserError: If the input is wrong.
         """
-        results = predict_results(load_config("predict", python=self._with_model(settings)), source)
-        return results if stream else list(results)
+        asked = settings if stream is None else {"stream": stream, **settings}
+        config = load_config("predict", python=self._with_model(asked))
+        results = self._told(predict_results(config, source), source)
+        return results if config.stream else list(results)
 
     def export(self, **settings: Any) -> Path:
         """Write the weights in another format, and compare what the file gives with what the network gives.
@@ -160,11 +204,25 @@ class Model:
         self.model = str(weights)
         return self
 
-    def info(self, imgsz: int | None = None) -> str:
-        """Layers, parameters and GFLOPs, in one line; printed and returned."""
-        text = describe_model(self.model, imgsz)
+    def info(self, imgsz: int | None = None, *, verbose: bool = False) -> str:
+        """Layers, parameters and GFLOPs, in one line; printed and returned.
+
+        Args:
+            imgsz: Pixels of the images that GFLOPs are for; None: the task's own size.
+            verbose: Whether a table of the layers stands before the line.
+        """
+        text = describe_model(self.model, imgsz, has_table=verbose)
         print(text)
         return text
+
+    def _told(self, results: Iterator[Results], source: Any) -> Iterator[Results]:
+        """The same results, with the callbacks of prediction before the first and after the last."""
+        self._callbacks.tell("on_predict_start", PredictStart(source))
+        num_images = 0
+        for one in results:
+            num_images += 1
+            yield one
+        self._callbacks.tell("on_predict_end", PredictEnd(num_images))
 
     def _with_model(self, settings: dict[str, Any]) -> dict[str, Any]:
         return settings if self.model is None else {"model": self.model, **settings}

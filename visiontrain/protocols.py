@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from visiontrain.metrics.bootstrap import Interval, Resampled
+from visiontrain.metrics.outcomes import ImageOutcome
 from visiontrain.sample import Batch, DataSet, Marks, Record, Records, Sample, SampleKey
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from visiontrain.config.schema import Config
     from visiontrain.losses.sums import LossSum
@@ -85,14 +87,38 @@ class Evaluator(Protocol):
     def add(self, predictions: list[dict[str, Tensor]], batch: Batch) -> None: ...
 
     def compute(self) -> Mapping[str, Any]:
-        """The metrics by their CSV names, plus what the task's tables need."""
+        """The metrics by their CSV names, plus what the task's tables need. They are `Judged` too."""
+
+
+class Judged(Protocol):
+    """What metrics know beyond their numbers; worked out when it is asked for."""
+
+    @property
+    def images(self) -> int:
+        """That were scored."""
+
+    @property
+    def intervals(self) -> tuple[Interval, ...]: ...
+
+    @property
+    def per_image(self) -> tuple[ImageOutcome, ...]:
+        """The errors of each image, in the order of the records."""
+
+    def resampled(self, weights: NDArray[np.int64]) -> Resampled:
+        """The metrics where each image stands `weights` (R, I) times, for R splits of I images."""
+
+    def details(self) -> dict[str, Any]:
+        """Everything, as plain values."""
 
 
 class Logger(Protocol):
     """A sink for what a run reports."""
 
     def log(self, event: str, values: Mapping[str, Any]) -> None:
-        """`event` is one of `start window epoch windows note warning end`; `values` are plain numbers and texts."""
+        """`event` is one of `start window updates epoch windows note warning end`.
+
+        `values` are plain numbers and texts, or lists of them.
+        """
 
     def close(self) -> None: ...
 
@@ -124,6 +150,8 @@ class Task:
     """Raw outputs of the network → what leaves it for other programs, by name; what is finished already stays as it is.
     Detection: `boxes` (B, A, 4) xyxy pixels and `scores` (B, A, C); classification: `probs` (B, C). Decoders begin with
     it, so that an exported network can stand in for the network."""
+    augmented: Callable[[Network, Config], nn.Module]
+    """The network looking at each image in several ways; its outputs are finished. For prediction with `augment`."""
     scoring_decoder: Callable[[Network, Config], Decoder]
     """Keeps all that metrics rank."""
     decoder: Callable[[Network, Config], Decoder]
@@ -142,8 +170,13 @@ class Task:
     """The metric that picks the best epoch; higher is better."""
     gain: Callable[[Plan], float]
     """The constant that a window's mean gradient is multiplied by."""
+    stored: Callable[[Any], Mapping[str, float]]
+    """What a checkpoint keeps of the evaluator's metrics: those of the CSV, and the thresholds that were found best."""
     table: Callable[[Any], str]
     """The evaluator's metrics as lines of text."""
+    review: Callable[[Any, Records, int], dict[str, Any]]
+    """From the evaluator's metrics, the records and the most images of a gallery to one plain document, of which the
+    report page and the plots are made; `report/review.py` tells its parts."""
     default_model: str
     default_imgsz: int
     default_data: str

@@ -6,11 +6,11 @@ Letters: B images of a batch, N boxes of an image, H × W pixels of the network'
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,20 @@ from visiontrain.plan import micro_batch_sizes
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True)
+class ScoringLabels:
+    """What scoring knows of an image beside its labels. Training never looks at it. Letters: N labels, K regions."""
+
+    areas: NDArray[np.float64]
+    """(N,) square pixels of each labelled object, of its mask where it has one; nan where only its box is known."""
+    is_difficult: NDArray[np.bool_]
+    """(N,) labels that need not be found; what hits one is passed over."""
+    crowd_boxes: NDArray[np.float32]
+    """(K, 4) xyxy, fractions of width and height: regions of any number of objects, none of them a label."""
+    crowd_classes: NDArray[np.int64]
+    """(K,)"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,13 @@ class Record:
     """(N, 4) xyxy, fractions of width and height, in [0, 1]."""
     classes: NDArray[np.int64]
     """(N,) index into the class names; for classification the labels of the image."""
+    scoring: ScoringLabels | None = None
+    """None: nothing is known beside the labels."""
+
+    def with_classes(self, classes_of: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Record:
+        """The same image with other class numbers, of its crowd regions too."""
+        scoring = self.scoring and replace(self.scoring, crowd_classes=classes_of(self.scoring.crowd_classes))
+        return replace(self, classes=classes_of(self.classes), scoring=scoring)
 
 
 class Records(Sequence[Record]):
@@ -51,6 +72,7 @@ class Records(Sequence[Record]):
         self.classes = np.concatenate([np.zeros(0, np.int64), *(record.classes for record in records)]).astype(np.int64)
         # Without boxes the ends of the labels cut them to none as well.
         assert not len(self.boxes) or all(len(record.boxes) == len(record.classes) for record in records)
+        self._scoring = _FlatScoring(records) if any(record.scoring is not None for record in records) else None
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -70,17 +92,53 @@ class Records(Sequence[Record]):
         start = self._ends.item(index - 1) if index else 0
         height, width = self._sizes[index].tolist()
         path = Path(self._paths.item(index))  # a plain str: of numpy's own a path takes twice the time
-        return Record(path, height, width, self.boxes[start:stop], self.classes[start:stop])
+        scoring = None if self._scoring is None else self._scoring.of(index, slice(start, stop))
+        return Record(path, height, width, self.boxes[start:stop], self.classes[start:stop], scoring)
 
     def digest(self) -> str:
-        """SHA-256 of file names, sizes and labels; where the files lie does not matter."""
-        digest = hashlib.sha256("\0".join(Path(path).name for path in self._paths).encode())
-        for array in (self._sizes, self._ends, self.boxes, self.classes):
+        """SHA-256 of file names, sizes, labels and what scoring passes over; where the files lie does not matter."""
+        digest = hashlib.sha256("\0".join(Path(path).name for path in self._paths).encode("utf-8", "surrogatepass"))
+        arrays: list[NDArray[Any]] = [self._sizes, self._ends, self.boxes, self.classes]
+        for array in arrays + ([] if self._scoring is None else self._scoring.passed_over()):
             digest.update(array.tobytes())
         return digest.hexdigest()
 
     def __iter__(self) -> Iterator[Record]:
         return (self[index] for index in range(len(self)))
+
+
+class _FlatScoring:
+    """The `ScoringLabels` of records of which some have any."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        known = [record.scoring or _nothing_known(len(record.classes)) for record in records]
+        self._areas = np.concatenate([one.areas for one in known])
+        self._is_difficult = np.concatenate([one.is_difficult for one in known])
+        self._crowd_boxes = np.concatenate([one.crowd_boxes for one in known])
+        self._crowd_classes = np.concatenate([one.crowd_classes for one in known])
+        self._crowd_ends = np.cumsum([len(one.crowd_classes) for one in known], dtype=np.int64)
+
+    def of(self, index: int, labels: slice) -> ScoringLabels:
+        """Of one record, whose labels lie at `labels`."""
+        crowds = slice(self._crowd_ends.item(index - 1) if index else 0, self._crowd_ends.item(index))
+        return ScoringLabels(
+            self._areas[labels], self._is_difficult[labels], self._crowd_boxes[crowds], self._crowd_classes[crowds]
+        )
+
+    def passed_over(self) -> list[NDArray[Any]]:
+        """What decides which detections are passed over; nothing where none can be."""
+        difficult = [self._is_difficult] if self._is_difficult.any() else []
+        crowds = [self._crowd_ends, self._crowd_boxes, self._crowd_classes] if len(self._crowd_boxes) else []
+        return difficult + crowds
+
+
+def _nothing_known(num_labels: int) -> ScoringLabels:
+    return ScoringLabels(
+        areas=np.full(num_labels, np.nan),
+        is_difficult=np.zeros(num_labels, bool),
+        crowd_boxes=np.zeros((0, 4), np.float32),
+        crowd_classes=np.zeros(0, np.int64),
+    )
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,29 @@ def test_words_without_a_key_or_an_equals_sign_are_faults(words):
     assert all("is not key=value" in fault for fault in faults_of("train", *words))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["a.pt", "b.pt", "data=d"],
+        ["data=d", "a.pt", "b.pt"],
+        ["a.pt", "--data", "d", "b.pt"],
+        ["model=a.pt", "weights=b.pt", "data=d"],
+        ["a.pt", "weights=b.pt", "--data=d"],
+    ],
+)
+def test_the_two_models_of_compare_may_be_words_alone(words):
+    config = load_config("compare", command_line=words)
+    assert (config.model, config.weights, config.data) == ("a.pt", "b.pt", "d")
+
+
+def test_a_word_alone_too_many_or_where_a_mode_takes_none_is_a_fault():
+    fault = "c.pt: is not key=value; write a key, an equals sign and a value, without blanks"
+    assert faults_of("compare", "a.pt", "b.pt", "c.pt") == (fault,)
+    assert faults_of("val", "c.pt") == (fault,)
+    assert faults_of("compare", "a.pt", "model=b.pt") == ("model: was typed twice, as a.pt and b.pt; type it once",)
+    assert faults_of("compare", "=", "a.pt")[0].startswith("=: is not key=value")
+
+
 def test_all_faults_are_reported_at_once_in_the_order_typed():
     faults = faults_of("train", "nbs=0", "epoch=3", "batch=x", "imgsz=-1")
     assert [fault.split()[0].rstrip(":") for fault in faults] == ["nbs", "epoch", "batch", "imgsz"]
@@ -106,6 +129,7 @@ def test_every_key_that_has_an_effect_is_taken_by_its_modes(mode):
                 if setting.default is not None
                 else (1 if setting.rules.least is None else setting.rules.least)
             )
+            default = "tensorboard" if key == "logger" else default  # which takes no other texts
             assert load_config(mode, python={key: default}).is_typed(key)
 
 

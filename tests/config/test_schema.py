@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 
 from visiontrain.config.load import load_config
-from visiontrain.config.schema import MODES, MODES_TO_COME, SETTINGS, Config, settings_of
+from visiontrain.config.schema import MODES, SETTINGS, Config, settings_of
 
 NAMES = """
 model data epochs time patience batch nbs imgsz device workers cache project name exist_ok save_dir pretrained
@@ -26,7 +26,7 @@ def test_every_name_of_the_interface_is_declared_and_no_other():
 
 def test_every_key_belongs_to_modes_that_exist():
     for setting in SETTINGS.values():
-        assert set(setting.rules.modes) <= {*MODES, *MODES_TO_COME}
+        assert set(setting.rules.modes) <= set(MODES)
 
 
 def test_a_key_that_has_an_effect_belongs_to_a_mode_of_this_version():
@@ -36,7 +36,7 @@ def test_a_key_that_has_an_effect_belongs_to_a_mode_of_this_version():
 
 def test_plan_takes_exactly_the_settings_of_train_that_shape_a_run():
     only_train = set(settings_of("train")) - set(settings_of("plan"))
-    assert only_train == {"resume", "project", "name", "exist_ok", "save_dir", "logger"}
+    assert only_train == {"project", "name", "exist_ok", "save_dir", "logger"}
 
 
 def test_the_customary_defaults_hold():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from visiontrain.config.schema import SETTINGS
+from visiontrain.config.schema import AUTO_BATCH, SETTINGS
 from visiontrain.config.setting import shown
 
 TEXTS = [
@@ -143,8 +143,13 @@ def test_nothing_else_is_true_or_false(word):
 
 
 @pytest.mark.parametrize("raw", ["auto", "AUTO", "-1", -1])
-def test_a_measured_batch_is_understood_and_refused(raw):
-    with pytest.raises(ValueError, match="measured batch sizes are not available yet; type a number"):
+def test_a_batch_that_is_to_be_measured_has_a_value_of_its_own(raw):
+    assert reads("batch", raw) == AUTO_BATCH
+
+
+@pytest.mark.parametrize("raw", ["0", "-2", "automatic", -1.0, True, 0])
+def test_any_other_batch_outside_the_range_is_refused(raw):
+    with pytest.raises(ValueError, match="is not a whole number from 1 to 1000000, or auto; it is the most images in"):
         reads("batch", raw)
 
 

@@ -75,6 +75,40 @@ def test_cores_are_those_of_the_process_and_not_of_the_machine(monkeypatch):
     assert available_cores() == 3
 
 
+@pytest.mark.parametrize(
+    ("limit", "cores"), [("200000 100000", 2), ("150000 100000", 1), ("50000 100000", 1), ("900000 100000", 4)]
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_container_s_share_of_the_processor_counts_in_whole_cores(system, monkeypatch, version, limit, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    quota, period = limit.split()
+    if version == 2:
+        system(proc__self__cgroup="0::/box\n", cgroup__box__cpu_DOT_max=f"{limit}\n")
+    else:
+        files = {"cgroup__cpu__cpu_DOT_cfs_quota_us": quota, "cgroup__cpu__cpu_DOT_cfs_period_us": period}
+        system(proc__self__cgroup="3:cpu,cpuacct:/box\n", **files)
+    assert available_cores() == cores
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"proc__self__cgroup": "0::/box\n", "cgroup__box__cpu_DOT_max": "max 100000\n"},
+        {
+            "proc__self__cgroup": "3:cpu:/\n",
+            "cgroup__cpu__cpu_DOT_cfs_quota_us": "-1",
+            "cgroup__cpu__cpu_DOT_cfs_period_us": "100000",
+        },
+        {"proc__self__cgroup": "0::/box\n"},
+        {},
+    ],
+)
+def test_without_a_limit_all_cores_of_the_process_count(system, monkeypatch, files):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    system(**files)
+    assert available_cores() == 4
+
+
 @pytest.fixture
 def system(monkeypatch, tmp_path):
     """A function that lays out files as Linux shows them: the first folder of a path is `proc` or `cgroup`."""

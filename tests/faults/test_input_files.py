@@ -137,9 +137,17 @@ def write_table(root: Path) -> Path:
     return path
 
 
+def write_folders(root: Path) -> Path:
+    for place, name in (("train", "red"), ("val", "red"), ("train", "green")):
+        shutil.copytree(root / "images", root / place / name)
+    path = root / "data.yaml"
+    path.write_text("path: .\ntrain: train\nval: val\nnames: [red, green]\n")
+    return path
+
+
 @pytest.fixture
 def victims(tiny_yolo) -> list[tuple[Path, str]]:
-    """Each file that is fuzzed, and the data set it is of: YOLO, COCO, VOC and CSV, two images each."""
+    """Each file that is fuzzed, and the data set it is of: YOLO, COCO, VOC, CSV and folders, two images each."""
     yolo = tiny_yolo(2, splits=("train",), folder="yolo")
     found = [(yolo, str(yolo)), (yolo.parent / "labels" / "train" / "000.txt", str(yolo))]
     pictures = sorted((yolo.parent / "images" / "train").iterdir())
@@ -147,6 +155,7 @@ def victims(tiny_yolo) -> list[tuple[Path, str]]:
         ("coco", write_coco, "images/train"),
         ("voc", write_voc, "JPEGImages"),
         ("table", write_table, "images"),
+        ("folders", write_folders, "images"),
     ):
         root = yolo.parent.parent / name
         (root / folder).mkdir(parents=True)
@@ -162,7 +171,7 @@ def test_fuzzed_data_files_end_in_sentences(victims, answers, dose):
     for _, data in victims:
         assert answers("check", f"data={data}", "imgsz=64", "workers=0") in (0, 3)
     for number in range(dose(100, full=5_000)):
-        path, data = victims[0 if number % 5 == 0 else 1 if number % 5 < 3 else 2 + number // 5 % 3]
+        path, data = victims[0 if number % 5 == 0 else 1 if number % 5 < 3 else 2 + number // 5 % (len(victims) - 2)]
         plain = path.read_bytes()
         content = mutated(plain, rng)
         path.write_bytes(content)

@@ -97,3 +97,23 @@ def test_a_whole_train_val_and_predict_is_quiet(watch, program, tiny_yolo, small
     assert [path for path in temporary.iterdir() if "torchinductor_" not in path.name] == []
     assert {path: path.stat().st_mtime_ns for path in [data.parent, *data.parent.rglob("*")]} == before
     assert not list((tmp_path / "cwd").iterdir())
+
+
+@pytest.mark.slow
+def test_at_home_only_caches_are_written_and_of_matplotlibs_only_where_something_is_drawn(
+    program, tiny_yolo, small_network, tmp_path, monkeypatch, files_below
+):
+    home, run = tmp_path / "home", tmp_path / "runs"
+    home.mkdir()
+    for name in ("MPLCONFIGDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "VISIONTRAIN_CACHE", "TORCH_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    keys = [f"data={tiny_yolo(4)}", f"model={small_network}", "imgsz=64", "batch=4", "nbs=4", "epochs=1", "workers=0"]
+    for plots, caches in ((False, {"visiontrain"}), (True, {"visiontrain", "matplotlib"})):
+        words = [*keys, "cache=disk", f"plots={plots}", f"save_dir={run / str(plots)}"]
+        ended = program("-m", "visiontrain", "train", *words)
+        assert ended.code == 0, ended
+        written = {path for path in files_below(home) if (home / path).is_file()}
+        assert {path.split("/")[1] for path in written if path.startswith(".cache/")} == caches
+        assert [path for path in written if not path.startswith(".cache/")] == []
+    assert not list((tmp_path / "cwd").iterdir())

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torchvision.ops import complete_box_iou
 
-from visiontrain.losses.assign import assign, is_inside
+from visiontrain.losses.assign import _topk, assign, is_inside
 from visiontrain.models.heads import anchor_grid
 
 TOPK, ALPHA, BETA = 3, 0.5, 6.0
@@ -80,6 +80,36 @@ def test_the_assignment_equals_a_slow_loop(seed):
             assert found.foreground[image, a]
             assert found.gt_index[image, a] == owner[a]
             assert torch.equal(found.target_boxes[image, a], arguments[4][image, owner[a]])
+
+
+@pytest.mark.parametrize("most", [1, 21, 100, 10_000])
+def test_the_pieces_in_which_pairs_are_looked_at_change_nothing(most, monkeypatch):
+    arguments = case(0, images=3, boxes=5)
+    whole = assign(*arguments, topk=TOPK)
+    monkeypatch.setattr("visiontrain.losses.assign.MOST_PAIRS_ON_CPU", most)
+    assert all(torch.equal(a, b) for a, b in zip(assign(*arguments, topk=TOPK), whole, strict=True))
+
+
+@pytest.mark.parametrize("length", [1, 9, 199, 421, 2100])
+def test_the_best_by_way_of_groups_are_the_best(length):
+    values = torch.rand(4, 3, length, generator=torch.Generator().manual_seed(length), dtype=torch.float64)
+    values[values < 0.7] = -1  # few are allowed
+    values[:2, 0] = -1  # none at all
+    count = min(10, length)
+    found, index = _topk(values, count)
+    assert torch.equal(found, values.topk(count).values)
+    assert torch.equal(values.gather(-1, index), found)
+    assert all(len(set(row)) == count for row in index.flatten(0, 1).tolist())
+
+
+def test_an_anchor_point_between_equal_boxes_stays_with_the_first():
+    points, strides = grid()
+    box = torch.tensor([[[2.0, 2.0, 22.0, 22.0]]], dtype=torch.float64).expand(1, 3, 4)
+    pred_boxes = torch.cat([points - 8, points + 8], dim=-1)[None]
+    scores = torch.full((1, len(points), 1), 0.5, dtype=torch.float64)
+    found = assign(scores, pred_boxes, points, strides, box, torch.zeros(1, 3, dtype=torch.int64))
+    assert found.foreground.any()
+    assert found.gt_index.max() == 0
 
 
 @pytest.mark.parametrize("seed", range(5))

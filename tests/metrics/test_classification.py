@@ -1,5 +1,6 @@
 """Classification metrics equal slow loops, and say n/a where nothing can be measured."""
 
+import json
 import math
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from visiontrain.metrics.classification import (
     ClassificationEvaluator,
     average_precision,
     expected_calibration_error,
+    reliability,
 )
 from visiontrain.sample import Batch, Record, Records
 
@@ -208,3 +210,73 @@ def test_what_is_added_after_computing_begins_a_new_round():
     assert evaluator.compute().top1 == evaluator.compute().top1 == 1
     evaluator.add(predictions_of([[0.9, 0.1]]), batch_of([0]))
     assert evaluator.compute().top1 == 0.5
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_resampled_metrics_are_those_of_the_copied_images(multi_label):
+    rng = np.random.default_rng(7)
+    labels = [rng.choice(6, 2 if multi_label else 1, replace=False).tolist() for _ in range(20)]
+    labels[3:6] = [[]] * 3 if multi_label else labels[3:6]
+    probs = random_probs(7, 20).tolist()
+    added = list(range(1, 20))
+    metrics = evaluate(labels, probs, multi_label=multi_label, added=added)
+    weights = rng.multinomial(20, np.full(20, 1 / 20), size=4)
+    resampled = metrics.resampled(weights)
+    for place, row in enumerate(weights):
+        copies = np.repeat(np.arange(20), row).tolist()
+        expected = evaluate(
+            [labels[c] for c in copies],
+            [probs[c] for c in copies],
+            multi_label=multi_label,
+            added=[new for new, old in enumerate(copies) if old in added],
+        )
+        assert {name: values[place] for name, values in resampled.overall.items()} == pytest.approx(dict(expected))
+        recalls = [one.recall for one in expected.per_class]
+        assert resampled.per_class[place].tolist() == pytest.approx(recalls, nan_ok=True)
+
+
+def test_intervals_are_of_the_images_that_have_a_label_and_hold_at_the_ends():
+    labels, probs = [[0]] * 12 + [[]] * 3, [[0.9, 0.1]] * 15
+    top1, top5 = evaluate(labels, probs, names=("a", "b"), multi_label=True).intervals
+    assert (top1.name, top5.name) == METRIC_COLUMNS
+    assert (top1.high, top1.low) == (1, pytest.approx(12 / (12 + 1.959964**2), abs=1e-6))
+    assert evaluate(labels[:9], probs[:9], names=("a", "b")).intervals == ()
+
+
+def test_an_image_has_the_errors_of_its_labels():
+    one_each = evaluate(
+        [[0], [1], [0], []], [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.9, 0.1]], names=("a", "b"), added=[0, 1, 3]
+    )
+    counts = [(one.misses, one.false_alarms, one.wrong_classes) for one in one_each.per_image]
+    assert counts == [(0, 0, 0), (0, 0, 1), (1, 0, 0), (0, 0, 0)]
+    several = evaluate(
+        [[0, 1], [2], []], [[0.9, 0.1, 0.9], [0.1, 0.1, 0.9], [0.9, 0.1, 0.1]], names=("a", "b", "c"), multi_label=True
+    )
+    counts = [(one.misses, one.false_alarms, one.wrong_classes) for one in several.per_image]
+    assert counts == [(0, 0, 1), (0, 0, 0), (0, 1, 0)]
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_the_details_are_plain_and_hold_the_table(multi_label):
+    metrics = evaluate([[0], [1]] * 6, [[0.9, 0.1], [0.9, 0.1]] * 6, names=("a", "b"), multi_label=multi_label)
+    details = json.loads(json.dumps(metrics.details()))
+    assert details["confusion"] == (None if multi_label else [[6, 0, 0], [6, 0, 0]])
+    assert [row["recall"] for row in details["per_class"]] == [1, 0]
+    assert details["intervals"]["metrics/accuracy_top1"][0] < 0.5 < details["intervals"]["metrics/accuracy_top1"][1]
+
+
+def test_what_is_known_of_a_round_is_not_changed_by_the_next():
+    evaluator = ClassificationEvaluator(records_of([[0], [1]]), ("a", "b"))
+    evaluator.add(predictions_of([[0.9, 0.1], [0.1, 0.9]]), batch_of([0, 1]))
+    first = evaluator.compute()
+    evaluator.add(predictions_of([[0.1, 0.9]]), batch_of([0]))
+    evaluator.compute()
+    assert [one.num_errors for one in first.per_image] == [0, 0]
+    assert first.scored.probs[0].tolist() == pytest.approx([0.9, 0.1])
+
+
+def test_bins_of_calibration_are_open_below_and_closed_above():
+    bins = reliability(np.array([0.0, 0.25, 0.26, 0.5, 1.0]), np.array([1, 0, 1, 1, 0], bool), 4)
+    assert bins.counts.tolist() == [2, 2, 0, 1]
+    np.testing.assert_allclose(bins.confidence, [0.125, 0.38, np.nan, 1.0])
+    np.testing.assert_allclose(bins.accuracy, [0.5, 1.0, np.nan, 0.0])

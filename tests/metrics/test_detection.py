@@ -1,7 +1,9 @@
 """Detection metrics equal COCO's reference implementation, and say n/a where nothing can be measured."""
 
 import math
-import time
+import pickle
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ import torch
 
 from visiontrain.metrics.detection import METRIC_COLUMNS, DetectionEvaluator, DetectionMetrics
 from visiontrain.metrics.matching import match_detections
-from visiontrain.sample import Batch, Record, Records
+from visiontrain.sample import Batch, Record, Records, ScoringLabels
 
 WIDTH, HEIGHT = 640, 480
 NAMES = ("red", "white", "platelet")
@@ -253,10 +255,89 @@ def test_an_unreadable_image_counts_as_missed_whatever_was_predicted():
     assert evaluator.compute().box.map == 0
 
 
-def test_a_small_split_is_scored_in_well_under_a_second():
-    records, predictions = random_set(10, num_images=87, num_detections=280)
+def test_what_an_evaluator_collected_goes_to_another_as_plain_arrays():
+    records, predictions = random_set(10)
+    predictions[4]["num_dropped"] = torch.tensor(7)
+    parts = [DetectionEvaluator(records, NAMES) for _ in range(3)]
+    for index, prediction in enumerate(predictions):
+        parts[index % 3].add([prediction], batch_of([index]))
+    state = pickle.loads(pickle.dumps(parts[1].state()))
+    assert all(isinstance(values, np.ndarray) for values in state.values())
+    parts[0].merge(state)
+    parts[0].merge(parts[2].state())
+    metrics, whole = parts[0].compute(), evaluate(records, predictions)
+    assert dict(metrics) == dict(whole)
+    assert metrics.per_class == whole.per_class
+    assert metrics.num_capped == whole.num_capped == 1
+    parts[0].merge(DetectionEvaluator(records, NAMES).state())  # a new round
+    assert parts[0].compute().box.mr == parts[0].compute().num_capped == 0
+
+
+def test_images_with_more_candidates_than_suppression_looks_at_are_counted():
+    records, predictions = random_set(11)
+    for index, num_dropped in enumerate([0, 1, 3]):
+        predictions[index]["num_dropped"] = torch.tensor(num_dropped)
     evaluator = DetectionEvaluator(records, NAMES)
-    evaluator.add(predictions, batch_of(list(range(87))))
-    start = time.process_time()
+    evaluator.add(predictions, batch_of(list(range(len(predictions))), unreadable=("2.jpg",)))
+    assert evaluator.compute().num_capped == 1
+    evaluator.add(predictions[:1], batch_of([0]))
+    assert evaluator.compute().num_capped == 0
+
+
+def test_a_checkpoint_keeps_plain_floats_and_the_thresholds_of_classes_with_ground_truth():
+    metrics = evaluate(*random_set(4, num_classes=2))
+    stored = metrics.stored()
+    assert list(stored) == [*METRIC_COLUMNS, "best_threshold", "best_threshold/red", "best_threshold/white"]
+    assert all(type(value) is float for value in stored.values())
+    assert stored["best_threshold"] == metrics.best_threshold
+    assert stored["best_threshold/red"] == metrics.per_class[0].best_threshold
+
+
+def test_curves_end_where_the_table_stands():
+    metrics = evaluate(*random_set(12))
+    curves = metrics.curves
+    assert metrics.curves is curves
+    np.testing.assert_allclose(curves.precision.mean(axis=1), [row.ap50 for row in metrics.per_class], rtol=1e-12)
+    assert curves.recall.tolist() == pytest.approx([place / 100 for place in range(101)])
+    place = int(metrics.best_threshold * 200)  # no score lies between the threshold there and the table's
+    for label, row in enumerate(metrics.per_class):
+        at_place = [rates[label, place] for rates in (curves.precision_at, curves.recall_at, curves.f1_at)]
+        assert at_place == pytest.approx([row.precision, row.recall, row.f1], rel=1e-12)
+
+
+def test_a_crowd_region_is_no_instance_and_detections_in_it_cost_nothing():
+    box, inside = np.array([[10.0, 10, 60, 60]]), np.array([[210.0, 110, 260, 160], [300, 200, 330, 260]])
+    crowd = np.array([[200, 100, 500, 400]]) / [WIDTH, HEIGHT, WIDTH, HEIGHT]
+    scoring = ScoringLabels(np.full(1, np.nan), np.zeros(1, bool), crowd.astype(np.float32), np.zeros(1, np.int64))
+    plain = record_of(0, box, np.zeros(1))
+    found = prediction_of(np.concatenate([inside, box]), np.array([0.9, 0.8, 0.7]), np.zeros(3))
+    assert evaluate(Records([plain]), [found]).box.mp == pytest.approx(1 / 3)
+    metrics = evaluate(Records([replace(plain, scoring=scoring)]), [found])
+    assert dict(metrics) == pytest.approx(dict.fromkeys(METRIC_COLUMNS, 1.0))
+    assert (metrics.instances, metrics.num_ignored, metrics.per_class[0].images) == (1, 1, 1)
+
+
+def test_an_image_with_nothing_but_difficult_objects_counts_for_no_class():
+    box = np.array([[10.0, 10, 60, 60]])
+    scoring = ScoringLabels(np.full(1, np.nan), np.ones(1, bool), np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
+    metrics = evaluate(Records([replace(record_of(0, box, np.zeros(1)), scoring=scoring)]), [])
+    assert (metrics.instances, metrics.per_class[0].images, metrics.images) == (0, 0, 1)
+    assert math.isnan(metrics.box.map)
+
+
+def test_memory_is_bounded_by_what_coco_looks_at():
+    """Of 3 classes at most 300 detections of an image are ever made into objects, however many come."""
+    records, predictions = random_set(13, num_images=2, num_detections=20_000)
+    evaluator = DetectionEvaluator(records, NAMES, max_det=100_000)
+    evaluator.add(predictions, batch_of([0, 1]))
+    tracemalloc.start()
     evaluator.compute()
-    assert time.process_time() - start < 3  # about 0.3 s; the rest is room for a loaded machine
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20e6  # 13 MB; with objects for all 40,000 detections it would be twice that
+
+
+def test_more_detections_than_pycocotools_likes_are_scored():
+    records, predictions = random_set(14, num_images=400, num_detections=250)
+    assert sum(len(found["scores"]) for found in predictions) > 100_000
+    assert evaluate(records, predictions).instances == len(records.classes)

@@ -116,7 +116,7 @@ def test_building_does_not_change_the_description_it_was_given():
     ("spec", "message"),
     [
         ("det-q", "det-"),
-        ("dett-n", "did you mean det-n"),
+        ("dett-n", "the nearest are det-n"),
         ("nothing like it", "choose one of .*det-n"),
         (Path("missing.yaml"), "missing.yaml.* cannot be read"),
         ({**TINY, "layer": []}, "unknown key 'layer'"),

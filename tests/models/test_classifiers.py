@@ -39,9 +39,9 @@ def test_what_is_chosen_goes_into_the_description_which_makes_the_network_again(
     [
         ("cls-n", 100, "imgsz = 100 is not a multiple of the network's largest stride, 32; use 96 or 128"),
         ("squeezenet1_1", 16, "is too small for squeezenet1_1"),
-        ("cls-q", 96, "there is no classification network of that name; did you mean cls-"),
-        ("resnet-18", 96, "did you mean resnet18"),
-        ("nothing like it", 96, "choose cls-n to cls-x or a name of torchvision's; or give a YAML file's path"),
+        ("cls-q", 96, "is neither a classifier's name nor a YAML file's path; the nearest are cls-"),
+        ("resnet-18", 96, "the nearest are resnet18"),
+        ("nothing like it", 96, "choose cls-n to cls-x or a name of torchvision's"),
         ("det-n", 96, "model = 'det-n': is no classifier; name one such as cls-n"),
         ("missing.yaml", 96, "cannot be read"),
     ],

@@ -214,9 +214,9 @@ def test_names_are_known_where_a_model_is_named():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("det-resnet81", "there is no network of that name; did you mean det-resnet18 or"),
-        ("det-q", "did you mean det-"),
-        ("det-yyyyyyyy", "choose det-n to det-x, or one such as det-resnet18; or give a YAML file's path"),
+        ("det-resnet81", "is neither a detector's name nor a YAML file's path; the nearest are det-resnet18,"),
+        ("det-q", "the nearest are det-"),
+        ("det-yyyyyyyy", "choose det-n to det-x, or one such as det-resnet18"),
         ("det-swin_t", "the features of swin_t do not come as maps of strides 4, 8, 16 and 32"),
     ],
 )

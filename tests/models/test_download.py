@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from http.client import IncompleteRead
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 from urllib.error import URLError
 
 import pytest
@@ -13,7 +10,7 @@ import torch
 import torchvision
 
 from visiontrain.errors import ConfigError
-from visiontrain.models.download import cached_file, check_reachable, torchvision_weights
+from visiontrain.models.download import cached_file, torchvision_weights
 
 NAME = "shufflenet_v2_x0_5"
 URL = torchvision.models.get_model_weights(NAME).DEFAULT.url
@@ -29,7 +26,7 @@ def test_a_file_that_torch_keeps_is_taken_without_asking_anybody(torch_home, mon
     def refuse(*_, **__):
         raise AssertionError("asked the internet")
 
-    monkeypatch.setattr("visiontrain.models.download.urlopen", refuse)
+    monkeypatch.setattr("visiontrain.models.offered.urlopen", refuse)
     monkeypatch.setattr("torch.hub.urlopen", refuse)
     file = cached_file(URL)
     assert file.parent == torch_home / "hub" / "checkpoints"
@@ -62,32 +59,3 @@ def test_weights_that_cannot_be_fetched_are_told_in_one_line_with_the_file_and_i
     (fault,) = caught.value.faults
     assert NAME in fault
     assert "\n" not in fault
-
-
-def test_without_a_network_it_ends_soon_and_nothing_is_made(torch_home, monkeypatch):
-    def hang(*_, **__):
-        time.sleep(2)
-        raise URLError("too late")
-
-    monkeypatch.setattr("visiontrain.models.download.urlopen", hang)
-    start = time.monotonic()
-    with pytest.raises(TimeoutError, match=r"no answer within 0\.1 s"):
-        check_reachable(URL, seconds=0.1)
-    assert time.monotonic() - start < 1
-    monkeypatch.setattr("visiontrain.models.download.check_reachable", lambda url: check_reachable(url, seconds=0.01))
-    with pytest.raises(ConfigError, match="no answer within"):
-        torchvision_weights(NAME)
-    assert not torch_home.exists()
-
-
-def test_a_server_that_answers_anything_is_reachable():
-    class Refusing(BaseHTTPRequestHandler):
-        def do_HEAD(self):
-            self.send_error(403)
-
-        def log_message(self, *_):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
-        Thread(target=server.handle_request, daemon=True).start()
-        check_reachable(f"http://127.0.0.1:{server.server_port}/weights.pth")

@@ -3,6 +3,8 @@ import torch
 from torch import nn
 
 from visiontrain.models.build import build_network
+from visiontrain.models.classifiers import build_classifier
+from visiontrain.models.detectors import build_detector
 from visiontrain.models.info import kept_bytes, model_info, training_bytes
 from visiontrain.models.norm import NORMS, set_norm_
 
@@ -19,6 +21,44 @@ def test_the_small_detector_keeps_its_budget():
     assert info.parameters <= 2_700_000
     assert info.gflops <= 6.6
     assert str(info) == f"{info.layers} layers, {info.parameters:,} parameters, {info.gflops:.1f} GFLOPs at 640 pixels"
+
+
+@pytest.mark.parametrize(
+    ("build", "name", "imgsz"),
+    [
+        (build_detector, "det-n", 128),
+        (build_detector, "det-resnet18", 64),
+        (build_classifier, "cls-n", 64),
+        (build_classifier, "resnet18", 64),
+        (build_classifier, "mobilenet_v3_small", 64),  # depthwise convolutions
+    ],
+)
+def test_operations_are_those_of_its_convolutions_and_linear_layers(build, name, imgsz):
+    network = build(name, ("a", "b")).eval()
+    operations = 0
+
+    def count(layer, _inputs, outputs):
+        nonlocal operations  # each number of the output is a sum over the weights of its channel
+        operations += 2 * outputs.numel() * layer.weight[0].numel()
+
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            layer.register_forward_hook(count)
+    with torch.no_grad():
+        network(torch.zeros(1, 3, imgsz, imgsz))
+    assert operations > 0
+    for layer in network.modules():
+        layer._forward_hooks.clear()
+    assert round(model_info(network, imgsz).gflops * 1e9) == operations
+
+
+def test_attention_is_counted_too():
+    network = build_classifier("vit_b_32", ("a", "b"), imgsz=32)
+    tokens, width, layers = 2, 768, 12  # one patch, and the token of the class
+    attention = layers * 2 * (2 * tokens**2 * width)  # scores, and the sums that they weigh
+    products = layers * 2 * tokens * (4 * width**2 + 2 * width * 3072)  # four projections, and the two that follow
+    ends = 2 * (width * 3 * 32**2 + width * 2)
+    assert round(model_info(network, 32).gflops * 1e9) == attention + products + ends
 
 
 def test_measuring_leaves_the_network_as_it_was():

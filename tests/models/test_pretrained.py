@@ -7,6 +7,7 @@ import torchvision
 from visiontrain.engine.checkpoint import save_checkpoint, weights_of
 from visiontrain.errors import ConfigError
 from visiontrain.models.build import build_network
+from visiontrain.models.download import cached_file
 from visiontrain.models.pretrained import fetch_pretrained_, load_pretrained_, load_weights_
 from visiontrain.models.torchvision_models import build_torchvision
 
@@ -212,6 +213,19 @@ def test_fetched_weights_are_those_that_torchvision_offers(monkeypatch):
     assert asked["url"] == torchvision.models.get_model_weights(NAME).DEFAULT.url
     assert asked["weights_only"]
     assert asked["check_hash"]
+
+
+def test_weights_in_the_folder_of_torchvision_become_every_tensor_but_the_last_layer(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    file = cached_file(torchvision.models.get_model_weights(NAME).DEFAULT.url)
+    file.parent.mkdir(parents=True)
+    kept = torchvision.models.get_model(NAME, weights=None).state_dict()
+    torch.save(kept, file)
+    network = own()
+    assert fetch_pretrained_(network) == LAST
+    loaded = network.network.state_dict()
+    assert loaded.keys() == kept.keys()
+    assert [name for name, tensor in loaded.items() if not torch.equal(tensor, kept[name])] == list(LAST)
 
 
 def test_a_network_of_our_own_has_no_weights_to_fetch():

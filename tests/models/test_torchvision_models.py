@@ -207,7 +207,7 @@ def test_size_and_cost_are_counted():
         ("squeezenet1_1", 16, "imgsz = 16: is too small for squeezenet1_1, .* use 32 or more"),
         ("vit_b_32", 100, "imgsz = 100 is not a multiple of what vit_b_32 cuts images into, 32; use 96 or 128"),
         ("maxvit_t", 96, "imgsz = 96 is not a multiple .* 224; use 224"),
-        ("resnet19", 64, "torchvision has no classification network of that name; did you mean resnet1"),
+        ("resnet19", 64, "torchvision has no classification network of that name; the nearest are resnet1"),
         ("nothing like it", 64, "choose one such as resnet18"),
         ({"torchvision": "squeezenet1_1", "width": 2}, 64, "unknown key 'width'"),
         ({"torchvision": "resnet18", "task": "detect"}, 64, "task is 'detect'; resnet18 is for 'classify'"),

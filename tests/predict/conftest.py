@@ -1,3 +1,5 @@
+import contextlib
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -5,8 +7,38 @@ import numpy as np
 import pytest
 
 from visiontrain.errors import DataError
+from visiontrain.predict.clips import open_capture
 
 SUFFIXES = frozenset({".png", ".jpg"})
+
+
+class FakeCapture:
+    """What OpenCV makes of a camera or a video, with frames that are known."""
+
+    def __init__(self, frames, *, fps=0.0, announced=-1.0, is_opened=True):
+        self.frames = list(frames)
+        self.values = {cv2.CAP_PROP_FPS: fps, cv2.CAP_PROP_FRAME_COUNT: announced}
+        self.is_opened = is_opened
+        self.num_grabbed = self.num_decoded = 0
+        self.is_released = False
+
+    def isOpened(self):
+        return self.is_opened
+
+    def grab(self):
+        self.num_grabbed += 1
+        return self.num_grabbed <= len(self.frames)
+
+    def retrieve(self):
+        frame = self.frames[self.num_grabbed - 1]
+        self.num_decoded += 1
+        return frame is not None, frame
+
+    def get(self, what):
+        return self.values[what]
+
+    def release(self):
+        self.is_released = True
 
 
 def read_file(path):
@@ -19,7 +51,32 @@ def read_file(path):
 @pytest.fixture
 def reading():
     """How files are read: what `open_source` is given by its caller."""
-    return {"read_image": read_file, "suffixes": SUFFIXES}
+    return {
+        "read_image": read_file,
+        "suffixes": SUFFIXES,
+        "open_capture": partial(open_capture, quiet=contextlib.nullcontext()),
+    }
+
+
+@pytest.fixture
+def fake_capture():
+    """The class of cameras and videos whose frames are known."""
+    return FakeCapture
+
+
+@pytest.fixture
+def write_video():
+    """Write frames (H, W, 3) BGR to an AVI file."""
+
+    def write_frames(path, frames, fps=10.0):
+        height, width = frames[0].shape[:2]
+        writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), fps, (width, height))
+        for frame in frames:
+            writer.write(frame)
+        writer.release()
+        return path
+
+    return write_frames
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ from PIL import Image
 
 from visiontrain.decode import decode_detections
 from visiontrain.predict.boxes import find_boxes
+from visiontrain.predict.parts import Frame, SourceImage
 from visiontrain.predict.predictor import Predictor
 from visiontrain.predict.probs import find_probs
-from visiontrain.predict.sources import SourceImage, open_source
+from visiontrain.predict.sources import open_source
 
 CPU = torch.device("cpu")
 NAMES = {0: "dark", 1: "light"}
@@ -130,6 +131,18 @@ def test_results_stream_without_reading_ahead(picture):
     stream = predictor_of(BrightPatches(), batch=2)(images())
     next(stream)
     assert len(taken) == 2
+
+
+def test_a_camera_waits_for_no_batch(picture):
+    taken = []
+
+    def frames():
+        for number in range(1, 4):
+            taken.append(number)
+            yield SourceImage("camera0", picture(number), Frame(number, 30.0, is_live=True))
+
+    stream = predictor_of(BrightPatches(), batch=8)(frames())
+    assert [(next(stream).frame.number, len(taken)) for _ in range(3)] == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_the_caller_stays_out_of_inference_mode_while_the_stream_is_open(picture):

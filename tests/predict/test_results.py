@@ -1,3 +1,4 @@
+import io
 import json
 
 import cv2
@@ -6,7 +7,9 @@ import pytest
 import torch
 
 from visiontrain.errors import ConfigError
+from visiontrain.predict import results as module
 from visiontrain.predict.boxes import Boxes
+from visiontrain.predict.parts import Frame
 from visiontrain.predict.probs import Probs
 from visiontrain.predict.results import Results
 
@@ -112,6 +115,61 @@ def test_a_dictionary_of_results_is_plain(results):
     assert (values["path"], values["height"], values["width"]) == ("some/where/cells.png", 48, 64)
     assert values["speed"] == {"inference": 1.0}
     assert len(values["detections"]) == 3
+
+
+def test_a_frame_of_a_video_is_named_and_counted(results, tmp_path):
+    assert "frame" not in results.to_dict()
+    frame = Results(
+        results.orig_img, path="x/street.mp4", names=NAMES, boxes=results.boxes, frame=Frame(12, 25.0), speed={}
+    )
+    assert frame.to_dict()["frame"] == 12
+    assert (frame.path, frame[:1].frame, frame.numpy().frame) == ("x/street.mp4", frame.frame, frame.frame)
+    assert "street.mp4, frame 12: 64 × 48" in repr(frame)
+    assert frame.save(folder=tmp_path).name == "results_street_frame_12.jpg"
+    assert {path.name for path in frame[1:].save_crop(tmp_path)} == {"street_frame_12.jpg"}  # each in its class
+
+
+def test_results_know_the_folder_that_they_were_written_to(results, tmp_path):
+    written = results.in_folder(tmp_path)
+    assert (results.save_dir, written.save_dir, written[:1].save_dir) == (None, tmp_path, tmp_path)
+    assert written.boxes is results.boxes
+    assert written.speed == results.speed
+
+
+def test_a_table_has_a_row_for_each_detection(results, nothing, classified):
+    header, first, *others = results.to_csv().splitlines()
+    assert (header, first) == ("name,class,confidence,x1,y1,x2,y2", "RBC,0,0.9,4.0,6.0,24.0,16.0")
+    assert len(others) == 2
+    assert results.to_csv(normalize=True).splitlines()[2] == "WBC,1,0.8,0.0,0.0,1.0,1.0"
+    assert nothing.to_csv() == "name,class,confidence,x1,y1,x2,y2\n"
+    assert classified.to_csv(decimals=2).splitlines() == [
+        "name,class,confidence",
+        "WBC,1,0.7",
+        "a/b: ü,2,0.25",
+        "RBC,0,0.05",
+    ]
+
+
+def test_a_data_frame_is_the_same_table(results, nothing, classified):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    for given in (results, classified):
+        pandas.testing.assert_frame_equal(
+            given.to_df(), pandas.read_csv(io.StringIO(given.to_csv())), check_dtype=False
+        )
+    assert nothing.to_df().shape == (0, 7)
+
+
+def test_detections_are_counted_by_class(results, nothing, classified):
+    assert (results.tally(), nothing.tally(), classified.tally()) == ({0: 2, 1: 1}, {}, {1: 1})
+
+
+def test_what_is_shown_is_what_is_drawn(results, monkeypatch):
+    shown = []
+    monkeypatch.setattr(module, "show_image", lambda image, title: shown.append((image, title)))
+    results.show(labels=False, line_width=2)
+    ((image, title),) = shown
+    np.testing.assert_array_equal(image, results.plot(labels=False, line_width=2))
+    assert title == "cells"
 
 
 def test_a_classification_is_told_and_written_as_its_best_classes(classified, tmp_path):

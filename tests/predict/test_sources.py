@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -12,11 +14,12 @@ def paths_of(source):
 
 
 @pytest.mark.parametrize(
-    "form", ["str", "Path", "folder", "glob", "list", "array", "pil", "uint8 tensor", "float tensor", "batch"]
+    "form", ["str", "Path", "folder", "glob", "list", "txt", "array", "pil", "uint8 tensor", "float tensor", "batch"]
 )
 def test_every_form_of_an_image_gives_the_same_pixels(form, tmp_path, write, picture, reading):
     rgb = picture()
     path = write(tmp_path / "a.png", rgb)
+    (tmp_path / "list.txt").write_text("a.png", encoding="utf-8")
     chw = torch.from_numpy(rgb).permute(2, 0, 1)
     source = {
         "str": str(path),
@@ -24,6 +27,7 @@ def test_every_form_of_an_image_gives_the_same_pixels(form, tmp_path, write, pic
         "folder": tmp_path,
         "glob": str(tmp_path / "*.png"),
         "list": [str(path)],
+        "txt": tmp_path / "list.txt",
         "array": rgb[..., ::-1],
         "pil": Image.fromarray(rgb),
         "uint8 tensor": chw,
@@ -90,7 +94,7 @@ def test_files_are_read_only_when_their_turn_comes(tmp_path, write, picture, rea
     for index in range(3):
         write(tmp_path / f"{index}.png", picture(index))
     read = []
-    stream = iter(open_source(tmp_path, read_image=lambda path: read.append(path.name), suffixes=reading["suffixes"]))
+    stream = iter(open_source(tmp_path, **{**reading, "read_image": lambda path: read.append(path.name)}))
     next(stream)
     assert read == ["0.png"]
 
@@ -131,43 +135,120 @@ def test_names_like_the_missing_one_are_shown_first(tmp_path, write, picture, re
 
 def test_a_folder_without_images_says_what_it_holds(tmp_path, reading):
     (tmp_path / "inner").mkdir()
-    with pytest.raises(DataError, match=r"no image; it holds inner .*folder/\*\*/\*\.jpg"):
+    with pytest.raises(DataError, match=r"no image or video; it holds inner .*folder/\*\*/\*\.jpg"):
         open_source(tmp_path, **reading)
 
 
 def test_a_glob_that_matches_nothing_is_refused(tmp_path, reading):
-    with pytest.raises(DataError, match=r"\*\.png: no image; it matches nothing"):
+    with pytest.raises(DataError, match=r"\*\.png: no image or video; it matches nothing"):
         open_source(str(tmp_path / "*.png"), **reading)
 
 
-def test_videos_in_a_folder_are_left_out_and_named(tmp_path, write, picture, reading):
+def test_videos_of_a_folder_are_read_among_its_pictures(tmp_path, write, write_video, picture, reading):
+    write(tmp_path / "a.png", picture())
+    write_video(tmp_path / "b.AVI", [picture(seed) for seed in range(3)])
+    write(tmp_path / "c.png", picture())
+    source = open_source(tmp_path, **reading)
+    assert len(source) == 3
+    assert [(Path(image.path).name, image.frame and image.frame.number) for image in source] == [
+        *[("a.png", None), ("b.AVI", 1), ("b.AVI", 2), ("b.AVI", 3), ("c.png", None)]
+    ]
+
+
+def test_a_broken_video_in_a_folder_is_left_out_and_named(tmp_path, write, picture, reading):
     image = write(tmp_path / "a.png", picture())
-    (tmp_path / "clip.MP4").write_bytes(b"")
+    (tmp_path / "clip.mp4").write_bytes(b"no video")
     source = open_source(tmp_path, **reading)
     assert paths_of(source) == [str(image)]
-    assert source.messages == [f"{tmp_path / 'clip.MP4'}: a video (left out); this version reads images only"]
+    (message,) = source.messages
+    assert message.startswith(f"{tmp_path / 'clip.mp4'}: the video cannot be opened: it is damaged")
+    assert message.endswith("(left out)")
+
+
+@pytest.mark.parametrize("given", [0, "0", np.int64(0), [0]])
+def test_a_number_is_a_camera_unless_a_file_is_called_so(given, tmp_path, monkeypatch, picture, reading, fake_capture):
+    monkeypatch.chdir(tmp_path)
+    opened = []
+
+    def open_fake(address):
+        opened.append(address)
+        return fake_capture([picture(), picture()])
+
+    source = open_source(given, **{**reading, "open_capture": open_fake})
+    assert source.is_live
+    assert [(image.path, image.frame.number, image.is_live) for image in source] == [
+        *[("camera0", 1, True), ("camera0", 2, True)]
+    ]
+    assert opened == [0]
+    (tmp_path / "0").mkdir()
+    with pytest.raises(DataError, match="0: no image or video; it holds nothing"):
+        open_source("0", **reading)
+
+
+def test_pictures_and_videos_end_by_themselves(tmp_path, write, write_video, picture, reading):
+    write(tmp_path / "a.png", picture())
+    write_video(tmp_path / "b.avi", [picture()])
+    source = open_source(tmp_path, **reading)
+    assert not source.is_live
+    assert [image.is_live for image in source] == [False, False]
+
+
+def test_a_text_file_names_a_path_on_each_line(tmp_path, write, write_video, picture, reading):
+    near = write(tmp_path / "images" / "ü a.png", picture())
+    far = write_video(tmp_path / "clip.avi", [picture()])
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"# mine\nimages/ü a.png\n\n{far}\n  images/ü a.png  \n", encoding="utf-8")
+    assert paths_of(open_source(listed, **reading)) == [str(near), str(far), str(near)]
+
+
+def test_lines_of_a_text_file_that_name_nothing_are_told_by_their_numbers(tmp_path, write, picture, reading):
+    write(tmp_path / "a.png", picture())
+    listed = tmp_path / "list.txt"
+    listed.write_text("a.png\nb.png\n" + "c.png\n" * 8, encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        open_source(listed, **reading)
+    faults = caught.value.faults
+    assert faults[0] == (
+        f"{listed}:2: {tmp_path / 'b.png'} is no image or video that is there; mend the line or take it out"
+    )
+    assert faults[5:] == (f"{listed}: 4 more lines name no image or video that is there",)
+
+
+@pytest.mark.parametrize("content", [b"", b"remember the milk\nand bread\n", bytes(range(256)) * 40, b"x.png" * 999])
+def test_a_text_file_that_is_no_list_is_told_in_one_line(content, tmp_path, reading):
+    (tmp_path / "notes.txt").write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        open_source(tmp_path / "notes.txt", **reading)
+    (fault,) = caught.value.faults
+    assert fault.endswith("notes.txt: no line names an image or a video; it should hold a path on each line")
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (0, "the number of a camera"),
-        ("0", "the number of a camera"),
-        ("https://example.org/a.jpg", "not on this computer's disk"),
+        (-1, "no number of a camera, which count from 0"),
+        ("-1", "no number of a camera, which count from 0"),
+        (True, "a bool"),
+        (0.5, "a float"),
+        ("https://example.org/a.jpg", "not on this computer's disk, and nothing is fetched; save it to a file"),
         ("rtsp://camera", "not on this computer's disk"),
         ("screen", "not on this computer's disk"),
         ("", "an empty text"),
         (None, "a NoneType"),
         ({"a": 1}, "a dict"),
         (np.zeros((8, 8, 3), np.float32), r"an array \(8, 8, 3\) float32; it should be \(H, W, 3\) uint8 BGR"),
-        (np.zeros((8, 8), np.uint8), "cv2.COLOR_GRAY2BGR"),
+        (np.zeros((8, 8), bool), r"or \(H, W\) uint8 gray"),
+        (np.zeros((8, 8, 5), np.uint8), r"an array \(8, 8, 5\) uint8"),
+        (np.zeros((8, 8, 4), np.uint8), "with alpha: leave its channel out"),
         (np.zeros((2, 8, 8, 3), np.uint8), "several images: a list"),
         (np.zeros((0, 8, 3), np.uint8), "an array"),
+        (torch.zeros(0, 3, 8, 8), r"a tensor \(0, 3, 8, 8\)"),
         (torch.zeros(8, 8, 3), r"a tensor \(8, 8, 3\); it should be \(3, H, W\)"),
         (torch.full((3, 8, 8), 255.0), r"values from 255 to 255; it should lie in \[0, 1\]"),
         (torch.full((3, 8, 8), float("nan")), r"it should lie in \[0, 1\]"),
         (torch.zeros(3, 8, 8, dtype=torch.int64), "a tensor of torch.int64"),
         (Image.new("F", (8, 8)), "mode F; it should have 8 bits"),
+        (Image.new("RGB", (0, 8)), "a PIL image of 0 × 8 pixels"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_can(source, message, reading):
@@ -175,11 +256,17 @@ def test_what_cannot_be_read_is_refused_with_what_can(source, message, reading):
         open_source(source, **reading)
 
 
-@pytest.mark.parametrize(("name", "message"), [("clip.mp4", "a video"), ("notes.txt", "the ending .txt")])
-def test_a_named_file_that_is_no_image_is_refused(name, message, tmp_path, reading):
+@pytest.mark.parametrize(("name", "ending"), [("notes.pdf", ".pdf"), ("notes", r"\(none\)")])
+def test_a_named_file_that_is_no_image_is_refused(name, ending, tmp_path, reading):
     (tmp_path / name).write_bytes(b"")
-    with pytest.raises(ConfigError, match=f"{message}.*this version reads images only|{message}.*not that of an image"):
+    with pytest.raises(ConfigError, match=f"the ending {ending} is not that of an image or a video"):
         open_source(tmp_path / name, **reading)
+
+
+@pytest.mark.parametrize("text", ["a" * 5000, "a\0.png"])
+def test_a_text_that_cannot_be_a_path_is_refused(text, reading):
+    with pytest.raises(DataError, match="is no path that could exist"):
+        open_source(text, **reading)
 
 
 def test_an_empty_list_is_refused(reading):

@@ -1,9 +1,11 @@
+import cv2
 import numpy as np
 import pytest
 import torch
 
 from visiontrain.errors import ConfigError
 from visiontrain.predict.boxes import Boxes
+from visiontrain.predict.parts import Frame
 from visiontrain.predict.probs import Probs
 from visiontrain.predict.results import Results
 from visiontrain.predict.writer import ResultWriter
@@ -71,6 +73,53 @@ def test_the_picture_is_drawn_as_asked(tmp_path, results_of):
     plain = ResultWriter(tmp_path / "plain", show_labels=False, line_width=1).write(results_of("a.png"))
     labelled = ResultWriter(tmp_path / "labelled", show_labels=True, line_width=3).write(results_of("a.png"))
     assert plain[0].read_bytes() != labelled[0].read_bytes()
+
+
+def frames_of(results_of, path, count, *, fps=10.0, stride=1):
+    for number in range(1, count * stride + 1, stride):
+        results = results_of(path)
+        results.frame = Frame(number, fps)
+        yield results
+
+
+def test_the_frames_of_a_video_become_a_video_with_texts_and_crops_of_their_own(tmp_path, results_of):
+    writer = ResultWriter(tmp_path, save_txt=True, save_crop=True)
+    written = [writer.write(results) for results in frames_of(results_of, "x/street.avi", 3, stride=2)]
+    writer.close()
+    assert files_in(tmp_path) == [
+        *(f"crops/{name}/street_frame_{number}.jpg" for name in "ab" for number in (1, 3, 5)),
+        *(f"labels/street_frame_{number}.txt" for number in (1, 3, 5)),
+        "street.mp4",
+    ]
+    assert written[1][:2] == [tmp_path / "street.mp4", tmp_path / "labels" / "street_frame_3.txt"]
+    capture = cv2.VideoCapture(str(tmp_path / "street.mp4"))
+    assert (capture.get(cv2.CAP_PROP_FRAME_COUNT), capture.get(cv2.CAP_PROP_FPS)) == (3, 10)
+    is_read, frame = capture.read()
+    capture.release()
+    assert is_read
+    assert np.abs(frame.astype(int) - results_of("a").plot()).mean() < 40  # of noise, which compresses badly
+
+
+def test_videos_of_one_name_pictures_between_them_and_files_that_were_there_are_kept_apart(tmp_path, results_of):
+    (tmp_path / "a.mp4").write_bytes(b"mine")
+    writer = ResultWriter(tmp_path, save_txt=True)
+    frames = [*frames_of(results_of, "x/a.avi", 2), results_of("x/a.png"), *frames_of(results_of, "y/a.avi", 1)]
+    for results in [*frames, *frames_of(results_of, "y/a.avi", 1)]:  # the same again begins anew
+        writer.write(results)
+    writer.close()
+    assert (tmp_path / "a.mp4").read_bytes() == b"mine"
+    assert files_in(tmp_path) == [
+        *("a.jpg", "a.mp4", "a_2.mp4", "a_3.mp4", "a_4.mp4", "labels/a.txt"),
+        *("labels/a_2_frame_1.txt", "labels/a_2_frame_2.txt", "labels/a_3_frame_1.txt", "labels/a_4_frame_1.txt"),
+    ]
+
+
+def test_without_pictures_there_is_no_video_either(tmp_path, results_of):
+    writer = ResultWriter(tmp_path, save=False, save_txt=True)
+    for results in frames_of(results_of, "a.avi", 2):
+        writer.write(results)
+    writer.close()
+    assert files_in(tmp_path) == ["labels/a_frame_1.txt", "labels/a_frame_2.txt"]
 
 
 def test_a_classification_is_written_as_a_picture_and_its_best_classes(tmp_path, results_of):

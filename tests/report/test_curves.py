@@ -1,5 +1,6 @@
 """Curves are drawn of whatever rows a run has."""
 
+import math
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from visiontrain.errors import DataError
-from visiontrain.report.curves import plot_results
+from visiontrain.report.curves import IMAGES_PER_UPDATE, plot_results, read_columns
 
 DETECTION = (
     "epoch,time,updates,images,train/box_loss,train/cls_loss,train/dfl_loss,metrics/precision(B),metrics/recall(B),"
@@ -50,6 +51,20 @@ def test_a_file_without_an_epoch_is_refused(tmp_path, text):
     source.write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=r"results\.csv: no row with an epoch"):
         plot_results(source, tmp_path / "results.png")
+
+
+@pytest.mark.parametrize(("row", "says"), [("1,x", "something else than numbers"), (",2", "without its epoch")])
+def test_a_damaged_row_is_refused(tmp_path, row, says):
+    source = tmp_path / "results.csv"
+    source.write_text(f"epoch,train/loss\n1,1\n{row}\n", encoding="utf-8")
+    with pytest.raises(DataError, match=rf"results\.csv: .*{says}"):
+        read_columns(source)
+
+
+def test_images_per_update_are_those_of_each_epoch_alone(tmp_path):
+    source = tmp_path / "results.csv"
+    source.write_text("epoch,updates,images\n1,4,20\n2,6,40\n3,6,60\n", encoding="utf-8")
+    assert read_columns(source)[IMAGES_PER_UPDATE] == [5, 10, pytest.approx(math.nan, nan_ok=True)]
 
 
 def test_matplotlib_is_imported_only_when_drawing_and_pyplot_never(tmp_path):

@@ -40,6 +40,12 @@ def test_a_task_that_is_not_the_models_is_refused():
         task_for(task="detect", model="resnet18")
 
 
+def test_keys_that_have_no_effect_on_the_task_are_told_with_a_task_that_is_not_the_models():
+    with pytest.raises(ConfigError) as caught:
+        task_for(task="detect", model="resnet18", erasing=0.5, mosaic=0.5)
+    assert [fault.split(" ")[0] for fault in caught.value.faults] == ["task", "erasing:"]
+
+
 def test_keys_of_another_task_are_refused_all_at_once_but_may_stand_in_a_file(tmp_path):
     with pytest.raises(ConfigError) as caught:
         task_for(model="cls-n", mosaic=0.5, box=1.0, epochs=3)
@@ -50,5 +56,7 @@ def test_keys_of_another_task_are_refused_all_at_once_but_may_stand_in_a_file(tm
 
 
 def test_a_network_that_is_not_known_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match="there is no network of that name; did you mean resnet1"):
+    with pytest.raises(
+        ConfigError, match="is neither a network's name nor a YAML file's path; the nearest are resnet1"
+    ):
         task_for(model="resnet19")

@@ -1,15 +1,19 @@
 """Scoring weights on data that call their classes differently, or count them in another order."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from visiontrain.config.load import load_config
+from visiontrain.engine.checkpoint import load_checkpoint, save_checkpoint
 from visiontrain.errors import ConfigError
-from visiontrain.run.class_names import with_names_of_weights
+from visiontrain.models.build import build_network
+from visiontrain.run.class_names import with_indices_of_weights, with_names_of_weights
 from visiontrain.run.val import val_run
-from visiontrain.sample import DataSet, Record, Records
+from visiontrain.run.verify import verify_run
+from visiontrain.sample import DataSet, Record, Records, ScoringLabels
 
 WEIGHTS = ("red", "green", "blue")
 
@@ -31,6 +35,20 @@ def test_another_order_is_put_right_by_name_and_told():
     assert found.splits["val"].classes.tolist() == [2, 0, 1, 2]
     assert found.notes[0] == "before"
     assert "in another order" in found.notes[1]
+
+
+def test_crowd_regions_go_with_their_class():
+    data = data_of(("blue", "red", "green"), [0])
+    (record,) = data.splits["val"]
+    crowds = np.tile(np.array([[0, 0, 1, 1]], np.float32), (2, 1))
+    scoring = ScoringLabels(np.ones(1), np.zeros(1, bool), crowds, np.array([2, 0]))
+    found = with_names_of_weights(
+        replace(data, splits={"val": Records([replace(record, scoring=scoring)])}), WEIGHTS, None
+    )
+    (renumbered,) = found.splits["val"]
+    assert renumbered.classes.tolist() == [2]
+    assert renumbered.scoring is not None
+    assert renumbered.scoring.crowd_classes.tolist() == [1, 2]
 
 
 def test_other_names_are_mapped_and_the_left_over_classes_of_the_weights_are_told():
@@ -69,6 +87,96 @@ def test_two_classes_may_become_one_and_an_image_is_of_it_once():
 def test_what_is_not_told_or_told_wrong_is_refused(names, map_names, text):
     with pytest.raises(ConfigError, match=text):
         with_names_of_weights(data_of(names, [0]), WEIGHTS, map_names)
+
+
+def translated(names, **settings):
+    return with_indices_of_weights(load_config("verify", python=settings), names, WEIGHTS)
+
+
+def test_classes_that_are_typed_by_number_are_counted_as_the_data_list_them():
+    found = translated(("blue", "red", "green"), flip_swap=(0, 1), class_weights=(3.0, 1.0, 2.0))
+    assert found.flip_swap == (2, 0)
+    assert found.class_weights == (1.0, 2.0, 3.0)
+    assert found.is_typed("class_weights")
+    found = translated(("green", "rot"), map_names="rot:red", flip_swap=(0, 1), class_weights=(5.0, 7.0))
+    assert found.flip_swap == (1, 0)
+    assert found.class_weights == (7.0, 5.0, 1.0)
+
+
+def test_class_weights_of_the_weights_own_training_are_left_as_they_are():
+    config = load_config("verify", python={"class_weights": "balanced"})
+    assert with_indices_of_weights(config, ("green", "red", "blue"), WEIGHTS).class_weights == "balanced"
+    config = load_config("verify", python={}).decide(class_weights=(1.0, 2.0, 3.0))
+    assert with_indices_of_weights(config, ("green", "red", "blue"), WEIGHTS).class_weights == (1.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("names", "settings", "text"),
+    [
+        (
+            ("red", "green", "blue"),
+            {"class_weights": (1.0, 2.0)},
+            "2 are given for 3 classes; give one for each of red",
+        ),
+        (
+            ("red", "rot", "green"),
+            {"class_weights": (1.0, 2.0, 3.0), "map_names": "rot:red"},
+            "1 and 2 are for classes that map_names makes red of the weights; give them the same",
+        ),
+    ],
+)
+def test_class_weights_that_fit_no_class_are_refused(names, settings, text):
+    with pytest.raises(ConfigError, match=f"class_weights: {text}"):
+        translated(names, **settings)
+
+
+@pytest.fixture
+def colors(tiny_folders, write_weights, tmp_path):
+    """Weights of a classifier that were trained with weighted classes, and a data set that lists these as asked."""
+    network = build_network({"layers": [[-1, 1, "Conv", [8, 3, 4]], [-1, 1, "Classify", [16]]]}, WEIGHTS)
+    weights = write_weights(network, imgsz=32)
+    stored = load_checkpoint(weights)
+    stored["args"]["values"].update(class_weights=[1.0, 20.0, 0.5], batch=4)
+    save_checkpoint(weights, stored)
+
+    def listed(*names):
+        path = tmp_path / f"{'-'.join(names)}.yaml"
+        folder = tiny_folders(classes=("blue", "green", "red"))
+        path.write_text(f"path: {folder}\ntrain: train\nval: val\nnames: [{', '.join(names)}]\n", encoding="utf-8")
+        return {"model": str(weights), "data": str(path), "workers": 0}
+
+    return listed
+
+
+def test_losses_are_weighted_by_class_whatever_the_order_of_the_data(colors, tmp_path):
+    def scored(*names):
+        keys = {**colors(*names), "plots": False, "save_dir": str(tmp_path / "-".join(names))}
+        return val_run(load_config("val", python=keys))
+
+    as_trained, turned = scored(*WEIGHTS), scored("blue", "red", "green")
+    assert dict(turned.metrics) == pytest.approx(dict(as_trained.metrics), abs=1e-9)
+    assert turned.losses == pytest.approx(as_trained.losses, abs=1e-6)
+
+
+def test_verify_weighs_and_swaps_the_classes_that_were_meant(colors, monkeypatch):
+    seen = {}
+
+    def spied(name, plain):
+        monkeypatch.setattr(
+            f"visiontrain.tasks.classify.{name}", lambda *given, **keys: seen.update(keys) or plain(*given, **keys)
+        )
+
+    from visiontrain.data.transforms.classify import ClassifySettings
+    from visiontrain.losses.classification import ClassificationCriterion
+
+    spied("ClassifySettings", ClassifySettings)
+    spied("ClassificationCriterion", ClassificationCriterion)
+    keys = {**colors("blue", "red", "green"), "batch": 2, "nbs": 4, "quiet": True}
+    assert verify_run(load_config("verify", python={**keys, "flip_swap": (0, 1)}), is_silent=True)["passed"]
+    assert tuple(seen["class_weights"]) == (1.0, 20.0, 0.5)
+    assert seen["flip_swap"] == ((2, 0),)
+    verify_run(load_config("verify", python={**keys, "class_weights": (5.0, 6.0, 7.0)}), is_silent=True)
+    assert tuple(seen["class_weights"]) == (6.0, 7.0, 5.0)
 
 
 @pytest.mark.slow

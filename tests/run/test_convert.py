@@ -1,10 +1,12 @@
 import json
 import os
 import pickle
+import re
 from pathlib import Path
 
 import pytest
 import torch
+import torchvision
 import yaml
 from torch import nn
 
@@ -13,6 +15,7 @@ from visiontrain.config.load import load_config
 from visiontrain.engine.checkpoint import load_checkpoint, save_checkpoint
 from visiontrain.errors import ConfigError
 from visiontrain.models.build import build_network
+from visiontrain.models.detectors import build_detector
 from visiontrain.run.convert import convert_run
 
 NAMES = ("red", "green")
@@ -118,6 +121,55 @@ def test_class_names_of_the_data_are_taken_and_other_classes_start_fresh(small_n
     torch.save({"names": ["a", "b"], "model": network.state_dict()}, "theirs.pt")
     with pytest.raises(ConfigError, match="data: its classes are red, green; those of the weights are a, b"):
         convert(weights="theirs.pt", model=str(small_network), data=data)
+
+
+SMALL = "mobilenet_v3_small"
+
+
+@pytest.fixture
+def kept_backbone():
+    """The file `theirs.pt` of a classifier of torchvision."""
+    state = torchvision.models.get_model(SMALL, weights=None).state_dict()
+    torch.save(state, "theirs.pt")
+    return state
+
+
+def test_weights_of_torchvision_become_the_whole_backbone_of_a_detector_whose_rest_is_to_be_trained(
+    kept_backbone, tiny_yolo, capsys
+):
+    words = ["weights=theirs.pt", f"model=det-{SMALL}", "save_dir=run"]
+    code, _, err = answer(capsys, *words)
+    assert code == 2
+    assert re.search(rf"fills the backbone of det-{SMALL} and nothing else \(\d+ of \d+ tensors\); name the data", err)
+    assert not Path("run").exists()
+    code, out, _ = answer(capsys, *words, f"data={tiny_yolo(2)}")
+    assert code == 0
+    assert re.search(r"\d+ left fresh: layers\.4\.conv\.weight, .*; train them", out)
+    found = load_checkpoint(Path("run/weights/converted.pt"))
+    backbone = {name: tensor for name, tensor in found["model"].items() if int(name.split(".")[1]) < 4}
+    assert {name.split(".", 2)[2] for name in backbone} == {name for name in kept_backbone if "classifier" not in name}
+    assert all(torch.equal(tensor, kept_backbone[name.split(".", 2)[2]]) for name, tensor in backbone.items())
+    assert found["names"] == ["red", "green"]
+
+
+def test_a_backbone_with_a_hole_or_with_more_than_it_is_no_backbone_to_go_on_from(kept_backbone, tiny_yolo):
+    keys = {"weights": "theirs.pt", "model": f"det-{SMALL}", "data": str(tiny_yolo(2))}
+    torch.save({name: tensor for name, tensor in kept_backbone.items() if name != "features.0.0.weight"}, "theirs.pt")
+    with pytest.raises(ConfigError, match=r"lacks \d+ of the \d+ tensors"):
+        convert(**keys)
+    whole = build_detector(keys["model"], NAMES).state_dict()
+    torch.save({name: tensor for name, tensor in whole.items() if not name.startswith("layers.8.")}, "theirs.pt")
+    with pytest.raises(ConfigError, match=r"lacks \d+ of the \d+ tensors of .* \(layers\.8\."):
+        convert(**keys)
+
+
+@pytest.mark.parametrize("backbone", [SMALL, "shufflenet_v2_x0_5"])
+def test_weights_of_a_detector_on_torchvision_fill_it_with_any_beginning(backbone):
+    network = build_detector(f"det-{backbone}", ("a", "b", "c"))
+    torch.save({"model": {f"module.{name}": tensor for name, tensor in network.state_dict().items()}}, "theirs.pt")
+    result = convert(weights="theirs.pt", model=f"det-{backbone}", save_dir="run")
+    assert assert_same(result.weights, network)["names"] == ["class0", "class1", "class2"]
+    assert {match.how for match in result.matching.matches} == {"name"}
 
 
 @pytest.mark.slow

@@ -179,5 +179,5 @@ def test_a_missing_package_is_named_before_anything_is_read(monkeypatch):
 def test_modes_that_need_weights_refuse_an_exported_file(mode):
     from visiontrain.run.choose_task import with_task
 
-    with pytest.raises(ConfigError, match=f"is an exported file, which val and predict take; {mode} needs the weights"):
+    with pytest.raises(ConfigError, match=f"which val, compare and predict take; {mode} needs the weights"):
         with_task(load_config(mode, python={"model": "best.onnx"}))

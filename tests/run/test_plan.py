@@ -64,7 +64,7 @@ def test_memory_of_huge_images_is_told_without_taking_it(planned):
 def test_what_training_would_refuse_is_refused(tiny_yolo):
     with pytest.raises(ConfigError, match="imgsz = 321 is not a multiple"):
         plan(load_config("plan", python={"data": str(tiny_yolo(2)), "imgsz": 321}))
-    with pytest.raises(ConfigError, match="there is no network of that name"):
+    with pytest.raises(ConfigError, match="is neither a network's name nor a YAML file"):
         plan(load_config("plan", python={"data": str(tiny_yolo(2)), "model": "foo"}))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import json
 import os
 import shutil
 import signal
@@ -15,9 +16,12 @@ from visiontrain.config.load import load_config
 from visiontrain.engine.checkpoint import SaveError, load_checkpoint
 from visiontrain.errors import CheckpointError, ConfigError, Stopped
 from visiontrain.run import record as record_module
+from visiontrain.run import train as train_module
+from visiontrain.run.plan import plan
 from visiontrain.run.record import Recorder
 from visiontrain.run.score import Scorer
 from visiontrain.run.train import train_run
+from visiontrain.run.val import val_run
 
 EPOCHS, WINDOWS = 3, 6  # of 8 images in windows of 4
 
@@ -89,6 +93,48 @@ def test_a_signal_in_any_window_ends_the_run_behind_it_and_it_goes_on_to_the_sam
     assert stored["plan"]["window"] == index + 1
     go_on(tmp_path / "cut")
     assert_same_run(tmp_path / "cut", whole.save_dir)
+
+
+@pytest.mark.slow
+def test_the_plan_of_a_run_that_goes_on_is_what_it_would_be_trained_by(train, monkeypatch, tmp_path, capsys):
+    """In mid-epoch another batch is planned, or refused, as `train` does, and the run is left alone."""
+    with monkeypatch.context() as patch:
+        after_window(patch, 0, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        with pytest.raises(Stopped):
+            train("cut", batch=2, nbs=4)
+    folder = tmp_path / "cut"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    plan(load_config("plan", python={"resume": str(folder), "batch": 4}))
+    told = capsys.readouterr().out
+    assert "batch: 2 → 4" in told
+    assert f"goes on at image 4 of {8 * EPOCHS}, in epoch 1" in told
+    plan(load_config("plan", python={"resume": str(folder), "batch": 4, "json": True}))
+    document = json.loads(capsys.readouterr().out)
+    with pytest.raises(ConfigError, match="no window of the new plan begins at image 4"):
+        plan(load_config("plan", python={"resume": str(folder), "batch": 3}))
+    with pytest.raises(ConfigError, match="imgsz = 96: the run to go on has 64, which cannot change"):
+        plan(load_config("plan", python={"resume": str(folder), "imgsz": 96}))
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    go_on(folder, batch=4)
+    trained = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    assert document["windows"] == trained["windows"]
+    assert document["batch"] == trained["batch"] == 4
+
+
+@pytest.mark.slow
+def test_in_place_of_a_best_that_is_gone_the_last_weights_are_scored_and_that_is_said(train, monkeypatch, tmp_path):
+    finish = train_module._finish
+
+    def after_a_loss(session, folder, parts, recorder, state):
+        recorder.best.unlink()
+        return finish(session, folder, parts, recorder, state)
+
+    monkeypatch.setattr(train_module, "_finish", after_a_loss)
+    result = train("lost")
+    assert not result.best.exists()
+    assert "best.pt: is gone or could not be written; the last weights" in (tmp_path / "lost/train.log").read_text()
+    keys = {"model": str(result.last), "plots": False, "save_dir": str(tmp_path / "scored")}
+    assert dict(val_run(load_config("val", python=keys)).metrics) == pytest.approx(dict(result.metrics), abs=1e-9)
 
 
 def test_a_second_signal_ends_at_once(train, monkeypatch):

@@ -316,7 +316,7 @@ def test_an_image_size_that_the_weights_cannot_take_is_refused(trained, settings
     ("keys", "kind", "message"),
     [
         ({"imgsz": 321}, ConfigError, "imgsz = 321 is not a multiple"),
-        ({"model": "foo"}, ConfigError, "there is no network of that name"),
+        ({"model": "foo"}, ConfigError, "is neither a network's name nor a YAML file"),
         ({"model": "missing.pt"}, CheckpointError, "missing.pt: cannot be read"),
         ({"data": "missing.yaml"}, UserError, "missing.yaml"),
     ],

@@ -65,7 +65,7 @@ def test_without_the_file_and_the_internet_one_line_names_it_and_nothing_is_made
     def fail(url):
         raise OSError("no route to host")
 
-    monkeypatch.setattr("visiontrain.models.download.check_reachable", fail)
+    monkeypatch.setattr("visiontrain.models.offered.check_reachable", fail)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(
         ConfigError, match=r"mobilenet_v3_small are missing and .*no route.* into .*checkpoints as "

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from visiontrain.config.schema import MODES, SETTINGS, settings_of
+from visiontrain.config.schema import MODES, SETTINGS, WORDS, settings_of
 from visiontrain.config.setting import Setting
 
 _WIDTH = 118
@@ -32,6 +32,7 @@ def overview() -> str:
             "  visiontrain train batch=8 nbs=64",
             "  visiontrain train data=my/data.yaml model=det-n epochs=50 imgsz=320",
             "  visiontrain val model=runs/detect/train/weights/best.pt data=my/data.yaml",
+            "  visiontrain compare first/weights/best.pt second/weights/best.pt data=my/data.yaml",
             "  visiontrain predict model=runs/detect/train/weights/best.pt source=my/images",
             "  visiontrain plan batch=8 nbs=64 data=my/data.yaml",
             "",
@@ -46,7 +47,8 @@ def mode_help(mode: str) -> str:
     """The answer to `visiontrain help MODE`: every key with what it takes, its default and what it is."""
     settings = [setting for setting in settings_of(mode).values() if setting.rules.available]
     planned = [key for key, setting in settings_of(mode).items() if not setting.rules.available]
-    lines = [f"usage: visiontrain {mode} [key=value ...]", "", f"{mode}: {MODES[mode]}"]
+    words = "".join(f" {key.upper()}" for key in WORDS.get(mode, ()))
+    lines = [f"usage: visiontrain {mode}{words} [key=value ...]", "", f"{mode}: {MODES[mode]}"]
     for group, members in _by_group(settings):
         lines += ["", group, *(line for setting in members for line in _help_lines(setting))]
     if planned:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from visiontrain.config.cfg_file import read_cfg_file
-from visiontrain.config.schema import MODES, SETTINGS, Config, settings_of
+from visiontrain.config.schema import AUTO_BATCH, MODES, SETTINGS, WORDS, Config, settings_of
 from visiontrain.config.setting import shown
 from visiontrain.errors import ConfigError
 
@@ -53,7 +53,7 @@ def load_config(
     faults: list[str] = []
     typed: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    words, word_faults = _split_words(command_line or ())
+    words, word_faults = _split_words(command_line or (), WORDS.get(mode, ()))
     faults += word_faults
     for origin, pairs in (("command line", words), ("python", list((python or {}).items()))):
         for key, raw in pairs:
@@ -82,11 +82,13 @@ def wants_json(command_line: Sequence[str]) -> bool:
         return False
 
 
-def _split_words(words: Sequence[str]) -> tuple[list[tuple[str, object]], list[str]]:
-    """Pairs of key and raw value, and the faults of form; a bare flag's value is True."""
+def _split_words(words: Sequence[str], keys: Sequence[str] = ()) -> tuple[list[tuple[str, object]], list[str]]:
+    """Pairs of key and raw value, and the faults of form; a bare flag means True, a bare word is one of `keys`."""
     pairs: dict[str, object] = {}
     faults: list[str] = []
-    for key, raw in _pairs(words):
+    keys_of_words = iter(keys)
+    for typed, raw in _pairs(words):
+        key = next(keys_of_words, None) if typed is None and not str(raw).startswith("=") else typed
         if key is None:
             faults.append(f"{shown(raw)}: is not key=value; write a key, an equals sign and a value, without blanks")
         elif key in pairs and pairs[key] != raw:
@@ -205,8 +207,12 @@ def _contradictions(config: Config) -> list[str]:
     for key in ("project", "name"):
         if config.save_dir is not None and getattr(config, key) is not None:
             faults.append(f"{key}: has no effect beside save_dir, which names the run folder exactly; leave one out")
+    if config.run is not None and config.project is not None:
+        faults.append("project: has no effect beside run, which names the run folder; leave one out")
     if config.save_conf and not config.save_txt:
         faults.append("save_conf: adds scores to the files of save_txt, which is off; add save_txt=True")
+    if config.batch == AUTO_BATCH and config.mode not in ("train", "plan", "verify"):
+        faults.append(f"batch = auto: is measured for training, not for {config.mode}; type a number or leave it out")
     if config.val_interval != 1 and not config.val:
         faults.append("val_interval: has no effect with val=False; leave one out")
     return faults

@@ -18,21 +18,26 @@ from visiontrain.plan import TAILS
 MODES: Mapping[str, str] = {
     "train": "train a model; without arguments the default detector on the bundled sample",
     "val": "score a model on a split",
-    "predict": "run a model on images, folders and globs",
+    "compare": "score two models on a split, and tell whether they differ by more than chance",
+    "predict": "run a model on images, folders, videos and cameras",
     "export": "write a model for other programs, and compare what they give; exit code 3 if it differs",
     "plan": "print what train with the same arguments would do, and train nothing",
     "show": "draw one training sample",
     "verify": "prove on your data and model that accumulation equals the full batch",
     "check": "read a whole data set and report every fault; exit code 3 if there are errors",
     "convert": "list the weights of another program and make them a checkpoint, without running its code",
+    "report": "write the page of a run anew: what it reached, how, and where it fails",
     "env": "print versions and devices",
 }
-MODES_TO_COME: Mapping[str, str] = {
-    "compare": "compare two models on a split",
-    "report": "write a run's report page",
-}
+WORDS: Mapping[str, tuple[str, ...]] = {"compare": ("model", "weights")}
+"""Keys whose values may be typed as words alone, in this order, by mode."""
 _TYPED = frozenset({"cfg file", "command line", "python"})
+AUTO_BATCH = -1
+"""The value of batch=auto, until it is decided."""
 _COUNT = 1_000_000  # a bound that no sane run reaches, so that a slip of the keyboard does not exhaust memory
+
+_TRACKER = "(?i:tensorboard|mlflow|wandb)"
+_LIST_OF_TRACKERS = rf"{_TRACKER}(\s*,\s*{_TRACKER})*"
 
 _TRAIN = ("train", "plan", "verify")
 _VAL = ("val", "compare")
@@ -65,7 +70,7 @@ class Config:
     task: str = _what(
         "detect",
         choices=("detect", "classify"),
-        modes=(*_MODEL, "check", "show", "convert"),
+        modes=(*_MODEL, "check", "show", "convert", "report"),
         help="the task that the model is trained for; where it is not typed, that of the model or of the data",
     )
     model: str | None = _what(
@@ -116,7 +121,7 @@ class Config:
     resume: bool | str = _what(
         False,
         noun="a path",
-        modes=("train",),
+        modes=("train", "plan"),
         help="whether an interrupted run goes on: its folder or weights/last.pt, or True for the newest run of project",
     )
     pretrained: bool | str = _what(
@@ -127,7 +132,10 @@ class Config:
         "offers for the network",
     )
     weights: str | None = _what(
-        None, noun="a path", modes=("convert",), help="the file of weights to read: .pt, .pth, .pkl or .safetensors"
+        None,
+        noun="a path",
+        modes=("convert", "compare"),
+        help="the file of weights to convert (.pt, .pth, .pkl or .safetensors), or to compare the model with",
     )
     mapping: str | None = _what(
         None,
@@ -155,8 +163,9 @@ class Config:
         most=_COUNT,
         unit="images",
         modes=(*_TRAIN, *_VAL, *_PREDICT),
-        later=dict.fromkeys(("auto", "-1"), "measured batch sizes are not available yet; type a number"),
-        help="the most images in memory at once (nbs sets the images per optimizer step)",
+        words={"auto": AUTO_BATCH, "-1": AUTO_BATCH},
+        help="the most images in memory at once (nbs sets the images per optimizer step); auto, to train: as many as "
+        "are measured to fit",
     )
     nbs: int = _batch(
         64, least=1, most=_COUNT, unit="images", help="the nominal batch size: the images behind one optimizer step"
@@ -398,8 +407,14 @@ class Config:
         None, least=0, most=_COUNT, modes=_PREDICT, help="the class indices that are kept; None: all"
     )
 
-    source: str | None = _predict(None, noun="a path", help="the image, folder or glob to run on")
-    save: bool = _predict(True, help="whether pictures with the predictions drawn are written")
+    source: str | None = _predict(
+        None,
+        noun="a path",
+        help="the image, video, folder, glob, .txt list of paths or number of a camera to run on",
+    )
+    save: bool = _predict(
+        True, help="whether pictures and videos with the predictions drawn are written (from Python only when asked)"
+    )
     save_txt: bool = _predict(
         False, help="whether predictions are written as text: label files, or the best classes with their probabilities"
     )
@@ -413,10 +428,18 @@ class Config:
         unit="pixels",
         help="the width of drawn boxes; None: by the image's size",
     )
-    stream: bool = _predict(False, available=False, help="whether results are handed out one by one")
-    augment: bool = _predict(False, available=False, help="whether predictions of flipped images are averaged")
-    save_crop: bool = _predict(False, available=False, help="whether detections are cut out and written")
-    vid_stride: int = _predict(1, least=1, most=_COUNT, unit="frames", available=False, help="the step through a video")
+    save_crop: bool = _predict(False, tasks=("detect",), help="whether detections are cut out and written")
+    augment: bool = _predict(
+        False,
+        help="whether each image is looked at several times: mirrored, if it was in training, and by detectors at a "
+        "second size",
+    )
+    vid_stride: int = _predict(
+        1, least=1, most=_COUNT, unit="frames", help="the step through a video: 3 takes every third frame"
+    )
+    stream: bool = _predict(
+        False, help="whether Python is handed results one by one, in constant memory, as the command always works"
+    )
 
     format: str = _export(
         "onnx",
@@ -451,7 +474,9 @@ class Config:
         modes=(*_TRAIN, *_VAL, *_PREDICT),
         help="whether, or in which precision, the network runs in mixed precision",
     )
-    compile: bool = _machine(False, modes=_TRAIN, available=False, help="whether the network is compiled")
+    compile: bool = _machine(
+        False, modes=_TRAIN, help="whether torch generates code for the network's passes, which takes a minute at first"
+    )
     seed: int = _machine(
         0, least=0, most=2**31 - 1, modes=(*_TRAIN, "show"), help="the number that all chance comes from"
     )
@@ -462,7 +487,10 @@ class Config:
     )
 
     project: str | None = _output(
-        None, noun="a path", modes=_RUNS, help="the folder that holds the run folders; None: runs/<task>"
+        None,
+        noun="a path",
+        modes=(*_RUNS, "report"),
+        help="the folder that holds the run folders; None: runs/<task>",
     )
     name: str | None = _output(
         None,
@@ -476,7 +504,7 @@ class Config:
     save_dir: str | None = _output(
         None, noun="a path", modes=_RUNS, help="the run folder, exactly, in place of project and name"
     )
-    plots: bool = _output(True, modes=(*_TRAIN, *_VAL), help="whether pictures and curves are drawn")
+    plots: bool = _output(True, modes=(*_TRAIN, "val"), help="whether pictures and curves are drawn")
     quiet: bool = _output(False, modes=(*_MODEL, "check"), help="whether only results and warnings are printed")
     json: bool = _output(
         False,
@@ -484,12 +512,22 @@ class Config:
         help="whether the result is one JSON document on standard output",
     )
     save_json: bool = _output(
-        False, modes=_VAL, available=False, help="whether detections are written in COCO's format"
+        False,
+        modes=("val",),
+        tasks=("detect",),
+        help="whether detections are written to predictions.json, as COCO's tools read them",
     )
     logger: str | None = _output(
-        None, choices=("tensorboard", "mlflow", "wandb"), modes=("train",), available=False, help="where else to log"
+        None,
+        pattern=_LIST_OF_TRACKERS,
+        noun="tensorboard, mlflow or wandb, or several with commas between them",
+        brief="tensorboard|mlflow|wandb, ...",
+        modes=("train",),
+        help="where else the run is logged, beside results.csv; each is a package of its own (docs/logging.md)",
     )
-    run: str | None = _output(None, noun="a path", modes=("report",), available=False, help="the run folder")
+    run: str | None = _output(
+        None, noun="a path", modes=("report",), help="the folder of the run; None: the newest one"
+    )
     cfg: str | None = _output(
         None,
         noun="a path",
@@ -518,7 +556,7 @@ class Config:
         What the user typed is not up to the program, unless he left it open by typing auto, balanced or None.
         """
         for key, value in values.items():
-            is_open = not self.is_typed(key) or getattr(self, key) in (None, "auto", "balanced", value)
+            is_open = not self.is_typed(key) or getattr(self, key) in (None, "auto", "balanced", AUTO_BATCH, value)
             assert is_open, f"{key} was typed as {getattr(self, key)!r} and cannot be decided as {value!r}"
         return self._with("decided", values)
 

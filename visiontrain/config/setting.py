@@ -48,6 +48,8 @@ class Rules:
     """The same for a table; without it, the noun's last word."""
     later: Mapping[str, str] = field(default_factory=dict)
     """Values that are understood but have no effect yet, each with what to do instead."""
+    words: Mapping[str, Any] = field(default_factory=dict)
+    """Texts that stand for a value of their own, whatever the range; the first is shown."""
     available: bool = True
     """False: the key is declared so that its name is taken, and refused when typed."""
 
@@ -81,6 +83,9 @@ class Setting:
         instead = self.rules.later.get((raw.strip() if isinstance(raw, str) else shown(raw)).lower())
         if instead is not None:
             raise ValueError(f"{self.key} = {shown(raw)}: {instead}")
+        word = shown(raw).strip().lower()
+        if word in self.rules.words:
+            return self.rules.words[word]
         for name, reader in _READERS.items():
             if name not in self.types:
                 continue
@@ -93,7 +98,8 @@ class Setting:
     def describe(self) -> str:
         """What the key takes, as a phrase: "a whole number from 1 to 1000, or None"."""
         phrases = [_PHRASES[name](self) for name in _READERS if name in self.types and name != "None"]
-        return ", or ".join([*phrases, *(["None"] if "None" in self.types else [])])
+        words = [next(iter(self.rules.words))] if self.rules.words else []
+        return ", or ".join([*phrases, *words, *(["None"] if "None" in self.types else [])])
 
     def explained(self) -> str:
         """What the key is, and for which task alone, if it is."""
@@ -108,7 +114,7 @@ class Setting:
             "tuple[int, ...]": "list of int",
             "tuple[float, ...]": "list of float",
         }
-        parts = []
+        parts = [next(iter(self.rules.words))] if self.rules.words else []
         for name in _READERS:
             if name not in self.types or name == "None":
                 continue

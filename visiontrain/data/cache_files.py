@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from visiontrain.folders import with_home
+
 FOLDER_VARIABLE = "VISIONTRAIN_CACHE"
 PART_SUFFIX = ".part"
 ABANDONED_SECONDS = 24 * 3600
@@ -27,7 +29,7 @@ def cache_folder() -> Path:
     """The folder for caches: what `VISIONTRAIN_CACHE` says, else the platform's own. It may not exist yet."""
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
-        return Path(named).expanduser().absolute()
+        return with_home(named).absolute()
     try:
         return _platform_folder()
     except RuntimeError:  # an account without a home, as in containers

@@ -44,10 +44,9 @@ def choose_device(name: str, *, workers: int | None) -> DeviceSetup:
 
 
 def available_cores() -> int:
-    """Cores that this process may use, not those that the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Cores that this process may use, not those that the machine has: its affinity and its container's share count."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([cores, *_cores_of_control_groups()]))
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -74,21 +73,41 @@ def _half_of_physical() -> int | None:
 
 
 def _left_in_control_groups() -> Iterator[int]:
-    """What the limits on this process's control groups leave, of either version; containers have such limits."""
+    """What the limits on this process's control groups leave; containers have such limits."""
+    for group, is_first in _control_groups("memory"):
+        limit, usage, idle = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            if is_first
+            else ("memory.max", "memory.current", "inactive_file")
+        )
+        if _text(group / limit).strip().isdigit():
+            taken = int(_text(group / usage)) - (_field(group / "memory.stat", idle) or 0)
+            yield max(0, int(_text(group / limit)) - taken)
+
+
+def _cores_of_control_groups() -> Iterator[int]:
+    """Whole cores that the limits on this process's control groups let it use, at least one."""
+    for group, is_first in _control_groups("cpu"):
+        if is_first:
+            fields = [_text(group / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+        else:
+            fields = _text(group / "cpu.max").split()
+        if len(fields) == 2 and all(field.isdigit() for field in fields) and int(fields[1]):  # else without a limit
+            yield max(1, int(fields[0]) // int(fields[1]))
+
+
+def _control_groups(controller: str) -> Iterator[tuple[Path, bool]]:
+    """Folders of this process's control groups with limits of a kind, and whether they are of the first version."""
     for line in _text(PROC / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        if not controllers:
-            root, limit, usage, idle = CONTROL_GROUPS, "memory.max", "memory.current", "inactive_file"
-        elif "memory" in controllers.split(","):
-            root = CONTROL_GROUPS / "memory"
-            limit, usage, idle = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-        else:
+        is_first = bool(controllers)
+        if is_first and controller not in controllers.split(","):
             continue
+        root = CONTROL_GROUPS / controller if is_first else CONTROL_GROUPS
         folder = root / path.lstrip("/")  # inside a container the path is often one that only the outside sees
         for group in (folder, *folder.parents):
-            if group.is_relative_to(root) and _text(group / limit).strip().isdigit():
-                taken = int(_text(group / usage)) - (_field(group / "memory.stat", idle) or 0)
-                yield max(0, int(_text(group / limit)) - taken)
+            if group.is_relative_to(root):
+                yield group, is_first
 
 
 def _field(path: Path, name: str, unit: int = 1) -> int | None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from visiontrain.engine.branches import Share
 from visiontrain.engine.precision import Precision
+from visiontrain.engine.prefetch import on_device
 from visiontrain.engine.schedule import Rates, Schedule
 from visiontrain.engine.transaction import ReplayableWindow, Transaction
 from visiontrain.engine.window import GradientWindow, WindowReport
@@ -209,10 +210,7 @@ def fit(training: Training, state: RunState) -> RunState:
 def _step(run: Training, planned: Window, batches: Iterable[Batch]) -> WindowReport:
     """One window: forward and backward of every micro-batch, then one optimizer step."""
     run.gradients.open(planned.size)
-    for host_batch in batches:
-        if not len(host_batch):  # none of its images could be read
-            continue
-        batch = host_batch.to(run.device)
+    for batch in on_device(batches, run.device):
         with run.gradients.micro_batch(last=batch.is_last):
             with run.precision.autocast():
                 outputs = run.network(batch.images)

@@ -1,10 +1,11 @@
-"""Sinks for what a run reports: console, `train.log`, `results.csv`."""
+"""Sinks for what a run reports: console, `train.log`, `results.csv`, and the trackers that a user asks for by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from visiontrain.protocols import Logger
 
@@ -18,6 +19,13 @@ class LogTarget:
     columns: tuple[str, ...]
     """The header of `results.csv`."""
     quiet: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Every key with its value."""
+    is_resumed: bool = False
+    epoch: int = 0
+    """Epochs that the run has behind it: what is known of later ones comes again."""
+    update: int = 0
+    """Updates that the run has behind it."""
 
 
 def _console(target: LogTarget) -> Logger:
@@ -38,4 +46,29 @@ def _file(target: LogTarget) -> Logger:
     return FileLogger(target.folder / "train.log")
 
 
-LOGGERS: Mapping[str, Callable[[LogTarget], Logger]] = {"console": _console, "csv": _csv, "file": _file}
+def _tensorboard(target: LogTarget) -> Logger:
+    from visiontrain.loggers.tensorboard import TensorBoardLogger
+
+    return TensorBoardLogger(target.folder, settings=target.settings, epoch=target.epoch, update=target.update)
+
+
+def _mlflow(target: LogTarget) -> Logger:
+    from visiontrain.loggers.mlflow import MlflowLogger
+
+    return MlflowLogger(target.folder, settings=target.settings, is_resumed=target.is_resumed)
+
+
+def _wandb(target: LogTarget) -> Logger:
+    from visiontrain.loggers.wandb import WandbLogger
+
+    return WandbLogger(target.folder, settings=target.settings, is_resumed=target.is_resumed)
+
+
+LOGGERS: Mapping[str, Callable[[LogTarget], Logger]] = {
+    "console": _console,
+    "csv": _csv,
+    "file": _file,
+    "tensorboard": _tensorboard,
+    "mlflow": _mlflow,
+    "wandb": _wandb,
+}

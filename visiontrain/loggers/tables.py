@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 NOT_AVAILABLE = "-"
 _CLASSIFY_HEADER = ("class", "images", "P", "R", "F1", "AP")
 _HEADER = ("class", "images", "instances", "P", "R", "F1", "mAP50", "mAP50-95")
-_MOST_NAME_LETTERS = 32
+_MOST_NAME_LETTERS = 23  # so that the widest table has 80 columns
 
 
 def metrics_table(metrics: DetectionMetrics) -> str:
-    """One line for all classes, then one for each; `-` where a class has no ground truth.
+    """One line for all classes, then one for each, and below what else there is to say; `-` where nothing is known.
 
-    P, R and F1 are taken at the score threshold that the last line names.
+    P, R and F1 are taken at the score threshold that is named below.
     """
     box = metrics.box
     rows = [_row("all", metrics.images, metrics.instances, box.mp, box.mr, box.mf1, box.map50, box.map)]
@@ -27,8 +27,31 @@ def metrics_table(metrics: DetectionMetrics) -> str:
         _row(row.name, row.images, row.instances, row.precision, row.recall, row.f1, row.ap50, row.ap)
         for row in metrics.per_class
     ]
-    note = f"P, R and F1 at score {metrics.best_threshold:.3f}, which maximizes the mean F1 (IoU 0.5)"
-    return align([_HEADER, *rows]) + "\n" + note
+    return "\n".join([align([_HEADER, *rows]), *_detection_notes(metrics)])
+
+
+def _detection_notes(metrics: DetectionMetrics) -> list[str]:
+    coco = metrics.coco
+    if not metrics.instances:
+        notes = ["there are no boxes to be found, so nothing can be measured"]
+    else:
+        sizes = ", ".join(map(fixed, (coco.ap_small, coco.ap_medium, coco.ap_large)))
+        recalls = ", ".join(map(fixed, (coco.ar1, coco.ar10, coco.ar100)))
+        notes = [
+            f"P, R and F1 at score {metrics.best_threshold:.3f}, which maximizes the mean F1 (IoU 0.5)"
+            if metrics.best_threshold
+            else "P, R and F1 are 0: no detection hits a box (IoU 0.5)",
+            f"mAP50-95 of small, medium and large objects: {sizes}",
+            f"AR of the best 1, 10 and 100 detections: {recalls}",
+        ]
+    if metrics.num_ignored:
+        notes.append(f"{metrics.num_ignored} crowd regions and difficult objects are passed over, with what hits them")
+    if metrics.num_capped:
+        notes += [
+            f"warning: {metrics.num_capped} of {metrics.images} images had more candidates than suppression looks at;",
+            "  only the best were kept (a larger conf leaves fewer)",
+        ]
+    return notes
 
 
 def classification_table(metrics: ClassificationMetrics) -> str:

@@ -11,10 +11,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from visiontrain.losses.geometry import pairwise_ciou
 
 PADDING = -1
+MOST_PAIRS, MOST_PAIRS_ON_CPU = 1 << 24, 1 << 18
+"""Of a box and an anchor point at once: what memory bears; on a processor what its cache holds, which is faster."""
+GROUP = 20
+"""Anchor points of a group in the search for the best."""
 
 
 class Assignment(NamedTuple):
@@ -46,8 +51,9 @@ def assign(
     """Assign anchor points to boxes by how well their prediction fits in class and in place.
 
     A box's candidates are the anchor points inside it; it takes the `topk` of them that fit best, by `score^alpha ·
-    CIoU^beta`. An anchor point that several boxes take stays with the one it overlaps most. All in one pass over
-    padded tensors: no loop over images or boxes, nothing that waits for a GPU.
+    CIoU^beta`. An anchor point that several boxes take stays with the one it overlaps most. No loop over what an image
+    holds, and nothing that waits for a GPU: only the search for the best looks at every box with every anchor point,
+    in pieces; all that follows is about the `topk` of each box.
 
     Args:
         scores: (B, A, C) in [0, 1], float32 or float64.
@@ -64,25 +70,97 @@ def assign(
         gt_boxes = gt_boxes.new_zeros(gt_boxes.shape[0], 1, 4)
         gt_classes = gt_classes.new_full((*gt_classes.shape[:1], 1), PADDING)
     gt_boxes = gt_boxes.to(pred_boxes.dtype)
-    is_box = gt_classes != PADDING  # (B, N)
     classes = gt_classes.clamp(min=0)
+    by_class = scores.transpose(1, 2).flatten(0, 1).contiguous()  # (B · C, A)
+    rows = torch.arange(len(scores), device=scores.device)[:, None] * scores.shape[2] + classes  # (B, N)
 
-    overlaps = pairwise_ciou(gt_boxes, pred_boxes).clamp(min=0)  # (B, N, A)
-    class_scores = scores.transpose(1, 2).gather(1, classes[..., None].expand_as(overlaps))  # (B, N, A)
-    metric = class_scores.pow(alpha) * overlaps.pow(beta)
-    inside = is_inside(anchor_points, gt_boxes, strides.amin()) & is_box[..., None]
+    def best_of(images: slice, boxes: slice) -> Candidates:
+        own = gt_boxes[images, boxes]
+        overlaps = pairwise_ciou(own, pred_boxes[images]).clamp_(min=0)  # (b, n, A)
+        metric = by_class.index_select(0, rows[images, boxes].flatten()).view_as(overlaps).pow_(alpha)
+        metric *= overlaps.pow(beta / 2).square_()  # halves are whole powers, which torch has a fast way for
+        allowed = is_inside(anchor_points, own, strides.amin()) & (gt_classes[images, boxes, None] != PADDING)
+        metric.masked_fill_(~allowed, -1.0)  # behind even a metric of 0
+        values, index = _topk(metric, min(topk, metric.shape[-1]))  # (b, n, K)
+        return Candidates(values, index, overlaps.gather(-1, index))
 
-    taken = _best(metric, inside, topk)  # (B, N, A)
-    # Of several boxes the one it overlaps most; the first of equals.
-    gt_index = torch.where(taken, overlaps, -1.0).argmax(dim=1)  # (B, A)
-    foreground = taken.any(dim=1)
-    taken = taken & (torch.arange(taken.shape[1], device=taken.device)[:, None] == gt_index[:, None])
+    most = MOST_PAIRS_ON_CPU if pred_boxes.device.type == "cpu" else MOST_PAIRS
+    pieces = _pieces(len(gt_boxes), gt_boxes.shape[1], len(anchor_points), most)
+    candidates = _joined([[best_of(images, boxes) for boxes in row] for images, row in pieces])
+    owner, metric, overlaps = _settled(candidates, len(anchor_points))  # (B, A), (B, N, K) twice
+    foreground = owner < gt_boxes.shape[1]
+    gt_index = torch.where(foreground, owner, 0)
 
-    target = _target_scores(metric, overlaps, taken).sum(dim=1)  # (B, A): at most one box is not 0
+    # At most one box of an anchor point has a score there that is not 0.
+    target = scores.new_zeros(owner.shape).scatter_reduce_(
+        1, candidates.points.flatten(1), _target_scores(metric, overlaps).flatten(1), "amax"
+    )
     target_classes = classes.gather(1, gt_index)
     target_scores = torch.zeros_like(scores).scatter_(2, target_classes[..., None], target[..., None])
     target_boxes = gt_boxes.gather(1, gt_index[..., None].expand(-1, -1, 4))
     return Assignment(target_boxes, target_scores, foreground, gt_index)
+
+
+class Candidates(NamedTuple):
+    """The best anchor points of every box, (B, N, K) each."""
+
+    metric: Tensor
+    """Below 0 where the box has not so many."""
+    points: Tensor
+    """int64."""
+    overlaps: Tensor
+    """CIoU of the prediction with the box, not below 0."""
+
+
+def _pieces(images: int, boxes: int, points: int, most: int) -> list[tuple[slice, list[slice]]]:
+    """Cut (images, boxes) so that a piece has at most `most` pairs of a box and an anchor point, or one box."""
+    height = max(1, most // (boxes * points))
+    width = max(1, most // points) if height == 1 else boxes
+    row = [slice(start, min(start + width, boxes)) for start in range(0, boxes, width)]
+    return [(slice(start, min(start + height, images)), row) for start in range(0, images, height)]
+
+
+def _joined(rows: list[list[Candidates]]) -> Candidates:
+    whole = [Candidates(*(torch.cat(parts, dim=1) for parts in zip(*row, strict=True))) for row in rows]
+    return Candidates(*(torch.cat(parts, dim=0) for parts in zip(*whole, strict=True)))
+
+
+def _topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """As `values.topk(count)` along the last dimension, but by way of the groups that can hold the best.
+
+    The `count` best are in the `count` groups whose best are best; to find those takes a fraction of the time.
+    """
+    length = values.shape[-1]
+    num_groups = length // GROUP
+    if num_groups <= 2 * count:
+        best = values.topk(count, dim=-1)
+        return best.values, best.indices
+    # Groups are of every `num_groups`-th point, so that neighbors, which are good together, are in different ones.
+    padded = pad(values, (0, -length % num_groups), value=-torch.inf).unflatten(-1, (-1, num_groups))  # (…, G, groups)
+    groups = padded.amax(dim=-2).topk(count, dim=-1, sorted=False).indices.sort(dim=-1).values  # (…, count)
+    members = padded.gather(-1, groups[..., None, :].expand(*padded.shape[:-1], -1)).flatten(-2)  # (…, G · count)
+    best = members.topk(count, dim=-1)
+    row, column = best.indices // count, best.indices % count
+    return best.values, row * num_groups + groups.gather(-1, column)
+
+
+def _settled(candidates: Candidates, num_points: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Give every anchor point to one box at most: to the one it overlaps most, the first of equals.
+
+    Returns:
+        (B, A) int64 the box of an anchor point, N where it has none; metric and overlaps (B, N, K) of the candidates
+        that stay with their box, 0 for the others.
+    """
+    images, boxes, _ = candidates.points.shape
+    index = candidates.points.flatten(1)  # (B, N · K)
+    overlaps = torch.where(candidates.metric >= 0, candidates.overlaps, -1.0).flatten(1)
+    most = overlaps.new_full((images, num_points), -1.0).scatter_reduce_(1, index, overlaps, "amax")
+    is_most = (overlaps >= 0) & (overlaps == most.gather(1, index))
+    numbers = torch.arange(boxes, device=index.device)[:, None].expand_as(candidates.points[0]).flatten()  # (N · K)
+    claims = torch.where(is_most, numbers, boxes)
+    owner = claims.new_full((images, num_points), boxes).scatter_reduce_(1, index, claims, "amin")
+    stays = (is_most & (owner.gather(1, index) == numbers)).view_as(candidates.points)
+    return owner, candidates.metric * stays, candidates.overlaps * stays
 
 
 def is_inside(points: Tensor, boxes: Tensor, least_size: Tensor) -> Tensor:
@@ -100,23 +178,15 @@ def is_inside(points: Tensor, boxes: Tensor, least_size: Tensor) -> Tensor:
     """
     center = (boxes[..., :2] + boxes[..., 2:]) / 2
     half = torch.maximum(boxes[..., 2:] - boxes[..., :2], least_size) / 2  # (B, N, 2)
-    x, y = points.unbind(dim=-1)
-    inside_x = (x - center[..., :1]).abs() <= half[..., :1]
-    inside_y = (y - center[..., 1:]).abs() <= half[..., 1:]
-    return inside_x & inside_y
+    x, y = points.T.contiguous()
+    beyond_x = (x - center[..., :1]).abs_().sub_(half[..., :1])  # (B, N, A), above 0 outside
+    beyond_y = (y - center[..., 1:]).abs_().sub_(half[..., 1:])
+    return torch.maximum(beyond_x, beyond_y) <= 0  # one comparison, as they are slow
 
 
-def _best(metric: Tensor, allowed: Tensor, topk: int) -> Tensor:
-    """(B, N, A) bool: the up to `topk` anchor points of each box with the highest metric among those allowed."""
-    ranked = torch.where(allowed, metric, -1.0)  # behind even a metric of 0
-    best = ranked.topk(min(topk, ranked.shape[-1]), dim=-1).indices  # (B, N, K)
-    return torch.zeros_like(allowed).scatter_(-1, best, True) & allowed
-
-
-def _target_scores(metric: Tensor, overlaps: Tensor, taken: Tensor) -> Tensor:
-    """(B, N, A): the metric, scaled for each box so that its best anchor point gets the box's best overlap."""
-    metric = metric * taken
+def _target_scores(metric: Tensor, overlaps: Tensor) -> Tensor:
+    """(B, N, K): the metric, scaled for each box so that its best anchor point gets the box's best overlap."""
     best = metric.amax(dim=-1, keepdim=True)
-    overlap = (overlaps * taken).amax(dim=-1, keepdim=True)
+    overlap = overlaps.amax(dim=-1, keepdim=True)
     # Not an epsilon: the sixth power of a small overlap is far below any that would be safe, and no less telling.
     return metric / torch.where(best > 0, best, 1.0) * overlap

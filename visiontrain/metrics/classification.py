@@ -15,12 +15,15 @@ Letters: M images, C classes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from visiontrain.metrics.bootstrap import Interval, Resampled, share_interval, tells_intervals
+from visiontrain.metrics.outcomes import ImageOutcome
 from visiontrain.sample import Batch, Records
 
 if TYPE_CHECKING:
@@ -53,6 +56,31 @@ class ClassMetrics:
     """Average precision: the area under precision over recall as the threshold falls."""
 
 
+@dataclass(frozen=True)
+class ScoredImages:
+    """All images of a split, in the order of the records."""
+
+    labels: Bools
+    """(M, C) whether the image is of the class."""
+    probs: NDArray[np.float32]
+    """(M, C)"""
+    is_added: Bools
+    """(M,) whether the image was recognized at all."""
+    is_at_top: Bools
+    """(M, up to 5) whether a class of the image is scored highest, second, and so on."""
+    found: Bools
+    """(M, C) what the image was taken for; nothing where it was left out for want of a label."""
+
+    @property
+    def is_counted(self) -> Bools:
+        """(M,) whether the image has a label, so that it can be right."""
+        return np.asarray(self.labels.any(axis=1))
+
+    def is_in_top(self, most: int) -> Bools:
+        """(M,) whether a class of the image is one of the `most` scored highest."""
+        return np.asarray(self.is_at_top[:, :most].any(axis=1))
+
+
 @dataclass(frozen=True, eq=False)
 class ClassificationMetrics(Mapping[str, float]):
     """What a split's predictions are worth; means are over the classes that have images.
@@ -77,6 +105,7 @@ class ClassificationMetrics(Mapping[str, float]):
     """(C, C + 1) images by class and by what they were taken for, the last column being those that were never added;
     None where an image may be of several classes."""
     images: int
+    scored: ScoredImages
 
     def __getitem__(self, key: str) -> float:
         return dict(zip(METRIC_COLUMNS, (self.top1, self.top5), strict=True))[key]
@@ -86,6 +115,54 @@ class ClassificationMetrics(Mapping[str, float]):
 
     def __len__(self) -> int:
         return len(METRIC_COLUMNS)
+
+    @cached_property
+    def per_image(self) -> tuple[ImageOutcome, ...]:
+        """The errors of each image of the split, in the order of the records."""
+        scored = self.scored
+        num_missed = (scored.labels & ~scored.found).sum(axis=1)
+        num_extra = (scored.found & ~scored.labels).sum(axis=1)
+        num_wrong = np.minimum(num_missed, num_extra)
+        rows = zip((num_missed - num_wrong).tolist(), (num_extra - num_wrong).tolist(), num_wrong.tolist(), strict=True)
+        return tuple(ImageOutcome(*row) for row in rows)
+
+    @cached_property
+    def intervals(self) -> tuple[Interval, ...]:
+        """Of top-1 and top-5; none of very few images, and of very many."""
+        is_counted = self.scored.is_counted
+        num_images = int(is_counted.sum())
+        if not tells_intervals(num_images):
+            return ()
+        num_right = (int((self.scored.is_in_top(most) & is_counted).sum()) for most in (1, TOP))
+        return tuple(
+            share_interval(name, right, num_images) for name, right in zip(METRIC_COLUMNS, num_right, strict=True)
+        )
+
+    def resampled(self, weights: Ints) -> Resampled:
+        """Top-1 and top-5 where each image stands so many times; recall of each class.
+
+        Args:
+            weights: (R, M) in the order of the records.
+        """
+        scored = self.scored
+        tops = {name: scored.is_in_top(most) for name, most in zip(METRIC_COLUMNS, (1, TOP), strict=True)}
+        overall = {
+            name: _shares(_sums(weights, is_right & scored.is_counted), _sums(weights, scored.is_counted))
+            for name, is_right in tops.items()
+        }
+        recognized = _sums(weights, scored.labels & scored.found)
+        return Resampled(overall, _shares(recognized, _sums(weights, scored.labels)))
+
+    def details(self) -> dict[str, Any]:
+        """What there is to say beyond the mapping, as plain values."""
+        means = {name: getattr(self, name) for name in ("balanced_accuracy", "precision", "f1", "map", "ece")}
+        return {
+            "images": self.images,
+            "intervals": {one.name: [one.low, one.high] for one in self.intervals},
+            **means,
+            "per_class": [asdict(row) for row in self.per_class],
+            "confusion": None if self.confusion is None else self.confusion.tolist(),
+        }
 
 
 class ClassificationEvaluator:
@@ -154,6 +231,18 @@ class ClassificationEvaluator:
             per_class=tuple(ClassMetrics(name, *row) for name, row in zip(self._names, rows, strict=True)),
             confusion=None if self._multi_label else _confusion(labels, tops[:, 0], is_added),
             images=len(labels),
+            scored=self._scored(),
+        )
+
+    def _scored(self) -> ScoredImages:
+        is_top = self._tops[:, :1] == np.arange(len(self._names))
+        found = self._probs >= THRESHOLD if self._multi_label else is_top & self._labels.any(axis=1, keepdims=True)
+        return ScoredImages(
+            labels=self._labels,
+            probs=self._probs.copy(),
+            is_added=self._is_added.copy(),
+            is_at_top=np.take_along_axis(self._labels, self._tops, axis=1) & self._is_added[:, None],
+            found=found & self._is_added[:, None],
         )
 
 
@@ -192,9 +281,30 @@ def expected_calibration_error(confidences: Floats, is_right: Bools, num_bins: i
     """
     if not len(confidences):
         return float("nan")
-    bins = np.clip(np.ceil(confidences * num_bins).astype(np.int64) - 1, 0, num_bins - 1)
-    gaps = np.bincount(bins, weights=confidences - is_right, minlength=num_bins)  # |B| · (conf - acc) of each bin
+    bins = reliability(confidences, is_right, num_bins)
+    gaps = np.where(bins.counts > 0, bins.counts * (bins.confidence - bins.accuracy), 0.0)  # |B| · (conf - acc) of each
     return float(np.abs(gaps).sum() / len(confidences))
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Predictions by the probability that they claim, in K bins of equal width."""
+
+    confidence: Floats
+    """(K,) the mean probability; nan in an empty bin."""
+    accuracy: Floats
+    """(K,) the share that is right; nan in an empty bin."""
+    counts: Ints
+    """(K,)"""
+
+
+def reliability(confidences: Floats, is_right: Bools, num_bins: int = CALIBRATION_BINS) -> Reliability:
+    """Count how often predictions are right that claim so much; arguments as for the calibration error."""
+    bins = np.clip(np.ceil(confidences * num_bins).astype(np.int64) - 1, 0, num_bins - 1)
+    counts = np.bincount(bins, minlength=num_bins)
+    sums = (np.bincount(bins, weights=weights, minlength=num_bins) for weights in (confidences, is_right))
+    confidence, accuracy = (_shares(one.astype(np.float64), counts.astype(np.float64)) for one in sums)
+    return Reliability(confidence, accuracy, counts)
 
 
 def _rates(labels: Bools, found: Bools) -> tuple[Floats, Floats, Floats]:
@@ -220,6 +330,16 @@ def _confusion(labels: Bools, taken_for: Ints, is_added: Bools) -> Ints:
     confusion = np.zeros((num_classes, num_classes + 1), np.int64)
     np.add.at(confusion, (labels.argmax(axis=1), np.where(is_added, taken_for, num_classes)), 1)
     return confusion
+
+
+def _sums(weights: Ints, marks: Bools) -> Floats:
+    """Weights of the marked images; in floating point, in which large products are fast and still exact."""
+    return np.asarray(weights.astype(np.float64) @ marks.astype(np.float64))
+
+
+def _shares(parts: Floats, wholes: Floats) -> Floats:
+    """nan where the whole is nothing."""
+    return np.where(wholes > 0, parts / np.maximum(wholes, 1), np.nan)
 
 
 def _mean(values: NDArray[np.floating] | Bools) -> float:

@@ -242,7 +242,7 @@ def _read_row(index: int, item: Any, *, is_last: bool) -> Row:
     if not isinstance(name, str) or name not in LAYERS:
         near = difflib.get_close_matches(str(name), LAYERS, n=1)
         raise ValueError(
-            f"is of unknown kind {name!r}; " + (f"nearest is {near[0]}" if near else f"known: {', '.join(LAYERS)}")
+            f"is of unknown kind {name!r}; " + (f"the nearest is {near[0]}" if near else f"known: {', '.join(LAYERS)}")
         )
     if LAYERS[name].is_head != is_last:
         raise ValueError(f"is {name}; the last layer, and only that, is a head")

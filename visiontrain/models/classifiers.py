@@ -8,7 +8,7 @@ from typing import Any
 
 from visiontrain.errors import ConfigError
 from visiontrain.models.build import build_network, described_task
-from visiontrain.models.description import nearest_name, network_names
+from visiontrain.models.description import nearest_names, network_names
 from visiontrain.models.detectors import check_name, torchvision_detectors
 from visiontrain.models.network import Network
 from visiontrain.models.torchvision_models import build_torchvision, torchvision_names
@@ -75,11 +75,8 @@ def task_of_network(spec: str) -> str:
     if spec in torchvision_detectors():
         return "detect"
     if Path(spec).suffix not in {".yaml", ".yml"} and spec not in known:
-        hint = nearest_name(spec, known, f"choose one of {', '.join(network_names())}")
-        raise ConfigError(
-            f"model = {spec!r}: there is no network of that name; {hint}; or one of torchvision's classification "
-            "networks, or give a YAML file's path"
-        )
+        hint = nearest_names(spec, known, f"choose one of {', '.join(network_names())}, or one of torchvision's")
+        raise ConfigError(f"model = {spec!r}: is neither a network's name nor a YAML file's path; {hint}")
     return described_task(spec)
 
 
@@ -91,7 +88,5 @@ def _check_name(spec: str | Path | Mapping[str, Any]) -> None:
         if not str(spec).startswith(OWN):
             raise ConfigError(f"model = {spec!r}: is no classifier; name one such as cls-n or resnet18")
         return
-    hint = nearest_name(str(spec), classifier_names(), "choose cls-n to cls-x or a name of torchvision's")
-    raise ConfigError(
-        f"model = {str(spec)!r}: there is no classification network of that name; {hint}; or give a YAML file's path"
-    )
+    hint = nearest_names(str(spec), classifier_names(), "choose cls-n to cls-x or a name of torchvision's")
+    raise ConfigError(f"model = {str(spec)!r}: is neither a classifier's name nor a YAML file's path; {hint}")

@@ -24,6 +24,13 @@ CHANNEL_MULTIPLE = 8
 IMAGE_CHANNELS = 3
 DESCRIPTION_KEYS = ("task", "scales", "scale", "norm", "normalize", "dropout", "multi_label", "layers")
 """Of a graph of layers."""
+DETECTOR_PREFIX = "det-"
+BACKBONES = (
+    *("convnext", "densenet", "efficientnet", "mnasnet", "mobilenet", "regnet", "resne", "shufflenet", "vgg"),
+    "wide_resnet",
+)
+"""How names of torchvision's networks begin that detectors can be on."""
+MOST_NEAR = 3
 CLASSIFIER_KEYS = ("dropout", "multi_label")
 """Those that only a classifier has."""
 STRUCTURAL_NORMS = ("batch", "group")
@@ -57,10 +64,8 @@ def load_description(spec: str | Path | Mapping[str, Any]) -> tuple[str, dict[st
         return str(spec), checked_description(str(spec), _parse(str(spec), _read_text(Path(spec))))
     known = network_names()
     if spec not in known:
-        hint = nearest_name(str(spec), known, f"choose one of {', '.join(known)}")
-        raise ConfigError(
-            f"model = {str(spec)!r}: there is no network of that name; {hint}; or give a YAML file's path"
-        )
+        hint = nearest_names(str(spec), known, f"choose one of {', '.join(known)}")
+        raise ConfigError(f"model = {str(spec)!r}: is neither a network's name nor a YAML file's path; {hint}")
     stem, _, scale = str(spec).rpartition("-")
     return str(spec), checked_description(str(spec), {**_parse(str(spec), _bundled()[stem]), "scale": scale})
 
@@ -70,10 +75,21 @@ def network_names() -> tuple[str, ...]:
     return tuple(f"{stem}-{scale}" for stem, text in _bundled().items() for scale in yaml.safe_load(text)["scales"])
 
 
-def nearest_name(name: str, known: Iterable[str], otherwise: str) -> str:
-    """What to ask whoever typed a name that is none: whether he meant one alike, or `otherwise`."""
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else otherwise
+def nearest_names(name: str, known: Iterable[str], otherwise: str) -> str:
+    """What to tell whoever typed a name that is none: those most like it, or `otherwise`."""
+    near = difflib.get_close_matches(name, known, n=MOST_NEAR, cutoff=0.5)
+    if len(near) > 1:
+        return f"the nearest are {', '.join(near[:-1])} and {near[-1]}"
+    return f"the nearest is {near[0]}" if near else otherwise
+
+
+def backbone_of(model: str) -> str | None:
+    """The network of torchvision that a detector like `det-resnet18` would be on, if there is one of that name.
+
+    Only families are known here whose features come as maps of strides 4, 8, 16 and 32.
+    """
+    backbone = model.removeprefix(DETECTOR_PREFIX)
+    return backbone if backbone != model and backbone.startswith(BACKBONES) else None
 
 
 def checked_description(

@@ -11,15 +11,11 @@ import yaml
 
 from visiontrain.errors import ConfigError
 from visiontrain.models.build import build_network
-from visiontrain.models.description import nearest_name, network_names
+from visiontrain.models.description import DETECTOR_PREFIX, backbone_of, nearest_names, network_names
 from visiontrain.models.network import LayerGraph
 from visiontrain.models.torchvision_models import normalization_of, torchvision_names
 from visiontrain.models.torchvision_stages import links_of
 
-PREFIX = "det-"
-FAMILIES = ("convnext", "densenet", "efficientnet", "mnasnet", "mobilenet", "regnet", "resne", "shufflenet", "vgg")
-"""How names of torchvision's networks begin whose features come as maps of strides 4, 8, 16 and 32."""
-WIDE = "wide_resnet"
 NECKS = {"n": 8_000_000, "s": 30_000_000}
 """Scales of the neck for backbones of fewer parameters than this; the next one, m, is for all others."""
 LARGEST_NECK = "m"
@@ -39,7 +35,7 @@ def build_detector(spec: str | Path | Mapping[str, Any], names: Sequence[str]) -
     if isinstance(spec, str):
         check_name(spec)
         if spec in torchvision_detectors():
-            spec = describe(spec.removeprefix(PREFIX))
+            spec = describe(spec.removeprefix(DETECTOR_PREFIX))
     network = build_network(spec, names)
     if network.task != "detect":
         raise ConfigError(f"model = {str(spec)!r}: is a network for {network.task!r}; name a detector such as det-n")
@@ -48,7 +44,8 @@ def build_detector(spec: str | Path | Mapping[str, Any], names: Sequence[str]) -
 
 def torchvision_detectors() -> tuple[str, ...]:
     """The names of all detectors on networks of torchvision, such as `det-resnet18`."""
-    return tuple(f"{PREFIX}{name}" for name in torchvision_names() if name.startswith((*FAMILIES, WIDE)))
+    named = (f"{DETECTOR_PREFIX}{name}" for name in torchvision_names())
+    return tuple(name for name in named if backbone_of(name))
 
 
 def describe(backbone: str) -> dict[str, Any]:
@@ -76,14 +73,14 @@ def describe(backbone: str) -> dict[str, Any]:
 
 def check_name(spec: str) -> None:
     """Raises ConfigError for a name that begins like a detector's and is that of none."""
-    known = (*(name for name in network_names() if name.startswith(PREFIX)), *torchvision_detectors())
-    if not spec.startswith(PREFIX) or Path(spec).suffix in {".yaml", ".yml"} or spec in known:
+    known = (*(name for name in network_names() if name.startswith(DETECTOR_PREFIX)), *torchvision_detectors())
+    if not spec.startswith(DETECTOR_PREFIX) or Path(spec).suffix in {".yaml", ".yml"} or spec in known:
         return
-    backbone = spec.removeprefix(PREFIX)
+    backbone = spec.removeprefix(DETECTOR_PREFIX)
     if backbone in torchvision_names():
         raise ConfigError(
             f"model = {spec!r}: the features of {backbone} do not come as maps of strides 4, 8, 16 and 32; choose "
             "another network of torchvision's, such as det-resnet18"
         )
-    hint = nearest_name(spec, known, "choose det-n to det-x, or one such as det-resnet18")
-    raise ConfigError(f"model = {spec!r}: there is no network of that name; {hint}; or give a YAML file's path")
+    hint = nearest_names(spec, known, "choose det-n to det-x, or one such as det-resnet18")
+    raise ConfigError(f"model = {spec!r}: is neither a detector's name nor a YAML file's path; {hint}")

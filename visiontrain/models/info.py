@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from visiontrain.models.network import Network
@@ -50,7 +51,8 @@ def model_info(network: nn.Module, imgsz: int) -> ModelInfo:
     images = torch.zeros(1, 3, imgsz, imgsz, dtype=torch.uint8, device=next(network.parameters()).device)
     network.eval()  # one image must not reach BatchNorm's statistics
     try:
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        # With gradients and by plain products: the counter does not know what attention is fused into otherwise.
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             network(images)
     finally:
         for module, training in modes.items():

@@ -20,7 +20,7 @@ def takes_size(network: nn.Module, imgsz: int) -> bool:
     seems to take no size.
     """
     try:
-        _pass_without_numbers(network, imgsz)
+        pass_without_numbers(network, imgsz)
     except RuntimeError:
         return False
     return True
@@ -44,14 +44,14 @@ def values_of_batch_norm(network: nn.Module, imgsz: int) -> int | None:
     ]
     handles = [layer.register_forward_pre_hook(note) for layer in layers]
     try:
-        _pass_without_numbers(network, imgsz)
+        pass_without_numbers(network, imgsz)
     finally:
         for handle in handles:
             handle.remove()
     return min(found, default=None)
 
 
-def _pass_without_numbers(network: nn.Module, imgsz: int) -> Any:
+def pass_without_numbers(network: nn.Module, imgsz: int) -> Any:
     """The network's outputs of one image, on the meta device; the network is left as it was."""
     state = {
         name: torch.empty_like(tensor, device="meta")

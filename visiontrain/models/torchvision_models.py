@@ -16,7 +16,7 @@ import torchvision
 from torch import Tensor, nn
 
 from visiontrain.errors import ConfigError
-from visiontrain.models.description import checked_description, nearest_name
+from visiontrain.models.description import checked_description, nearest_names
 from visiontrain.models.network import Network, check_multiple
 from visiontrain.models.norm import set_norm_
 from visiontrain.models.probe import takes_size
@@ -249,7 +249,7 @@ def _checked(description: Mapping[str, Any]) -> dict[str, Any]:
     where, name = "network description", description.get("torchvision")
     task, imgsz = description.get("task", "classify"), description.get("imgsz", DEFAULT_SIZE)
     if name not in torchvision_names():
-        hint = nearest_name(str(name), torchvision_names(), "choose one such as resnet18")
+        hint = nearest_names(str(name), torchvision_names(), "choose one such as resnet18")
         raise ConfigError(f"model = {name!r}: torchvision has no classification network of that name; {hint}")
     if task != "classify":
         raise ConfigError(f"{where}: task is {task!r}; {name} is for 'classify', so leave it out")

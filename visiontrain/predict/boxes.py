@@ -5,6 +5,7 @@ Letters: N detections of an image, H × W its pixels.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -37,12 +38,19 @@ def find_boxes(decoded: Mapping[str, Tensor], matrix: NDArray[np.floating], orig
     return Boxes(torch.from_numpy(rows[has_area]), orig_shape)
 
 
+def told_counts(counts: Mapping[int, int], names: Mapping[int, str]) -> str:
+    """Such as `2 RBC, 1 WBC`, in the order of the classes; empty where there are none."""
+    return ", ".join(f"{count} {names.get(index, index)}" for index, count in sorted(counts.items()))
+
+
 class Boxes:
     """The boxes of an image with their scores and classes, best first."""
 
     id = None
     """Track numbers: none, this is no tracker."""
     plural: ClassVar[str] = "detections"
+    columns: ClassVar[tuple[str, ...]] = ("name", "class", "confidence", "x1", "y1", "x2", "y2")
+    """Of a table with a row for each box."""
 
     def __init__(self, data: Array, orig_shape: tuple[int, int]) -> None:
         """Hold boxes.
@@ -118,9 +126,11 @@ class Boxes:
 
     def verbose(self, names: Mapping[int, str]) -> str:
         """How many of each class, such as `2 RBC, 1 WBC`."""
-        indices, counts = np.unique(self._classes(), return_counts=True)
-        pairs = zip(indices.tolist(), counts.tolist(), strict=True)
-        return ", ".join(f"{count} {names.get(index, index)}" for index, count in pairs) or "no detections"
+        return told_counts(self.tally(), names) or f"no {self.plural}"
+
+    def tally(self) -> Counter[int]:
+        """How many boxes there are of each class."""
+        return Counter(self._classes().tolist())
 
     def summary(self, names: Mapping[int, str], *, normalize: bool, decimals: int) -> list[dict[str, Any]]:
         """Plain dictionaries, one for each box: `name`, `class`, `confidence` and `box` (x1, y1, x2, y2)."""

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from visiontrain.predict.parts import SourceImage
 from visiontrain.predict.results import Content, Results
-from visiontrain.predict.sources import SourceImage
 from visiontrain.protocols import Decoder
 
 Prepare: TypeAlias = Callable[[NDArray[np.uint8]], tuple[NDArray[np.uint8], NDArray[np.floating]]]
@@ -87,7 +87,8 @@ class Predictor:
                 yield group
                 group = []
             group.append(prepared)
-            if len(group) == self._batch:  # do not wait for the next image: it may take long to come
+            # Do not wait for the next image, which may take long to come; and let a camera wait for none.
+            if len(group) == self._batch or source.is_live:
                 yield group
                 group = []
         if group:
@@ -120,6 +121,7 @@ class Predictor:
                 content,
                 np.ascontiguousarray(prepared.source.image[..., ::-1]),
                 path=prepared.source.path,
+                frame=prepared.source.frame,
                 names=self._names,
                 speed={
                     "preprocess": prepared.preprocess_ms + stack_ms,

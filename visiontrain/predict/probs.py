@@ -5,6 +5,7 @@ Letters: C classes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -37,6 +38,8 @@ class Probs:
     """The probability of each class for an image. Of equal ones, the class with the lower index comes first."""
 
     plural: ClassVar[str] = "classifications"
+    columns: ClassVar[tuple[str, ...]] = ("name", "class", "confidence")
+    """Of a table with a row for each of the five best."""
 
     def __init__(self, data: Array, orig_shape: tuple[int, int]) -> None:
         """Hold probabilities.
@@ -96,6 +99,10 @@ class Probs:
     def verbose(self, names: Mapping[int, str]) -> str:
         """The five best with their probabilities, such as `cat 0.93, dog 0.05`."""
         return ", ".join(f"{names.get(index, index)} {probability:.2f}" for index, probability in self._best())
+
+    def tally(self) -> Counter[int]:
+        """The most probable class, once: what an image counts as among others."""
+        return Counter([self.top1])
 
     def summary(self, names: Mapping[int, str], *, normalize: bool, decimals: int) -> list[dict[str, Any]]:
         """Plain dictionaries, one for each of the five best: `name`, `class`, `confidence`; no box to scale."""

@@ -6,6 +6,7 @@ Letters: H × W pixels of an image. Images are BGR here, as OpenCV reads and wri
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,7 +17,10 @@ from numpy.typing import NDArray
 from visiontrain.errors import ConfigError
 from visiontrain.predict.boxes import Boxes
 from visiontrain.predict.files import folder_name, free_stem, write_image
+from visiontrain.predict.parts import Frame, stem_of
 from visiontrain.predict.probs import Probs
+from visiontrain.predict.tables import as_csv, as_data_frame
+from visiontrain.predict.window import show_image
 
 Content: TypeAlias = Boxes | Probs
 """What may be found in an image. Each tells, writes and draws itself."""
@@ -38,6 +42,8 @@ class Results:
         boxes: Boxes | None = None,
         probs: Probs | None = None,
         speed: Mapping[str, float] | None = None,
+        frame: Frame | None = None,
+        save_dir: Path | None = None,
     ) -> None:
         """Hold an image with what was found: either boxes or probabilities.
 
@@ -48,6 +54,8 @@ class Results:
             boxes: What a detector found.
             probs: What a classifier found.
             speed: Milliseconds of `preprocess`, `inference` and `postprocess`.
+            frame: Which frame of a video or a camera the image is; None for a picture.
+            save_dir: The run folder into which these results were written, if they were.
 
         Raises:
             ValueError: If boxes and probabilities are both given, or neither.
@@ -61,6 +69,8 @@ class Results:
         self.boxes = boxes
         self.probs = probs
         self.speed = dict(speed or {})
+        self.frame = frame
+        self.save_dir = save_dir
 
     @classmethod
     def of(
@@ -71,10 +81,21 @@ class Results:
         path: str,
         names: Mapping[int, str],
         speed: Mapping[str, float] | None = None,
+        frame: Frame | None = None,
+        save_dir: Path | None = None,
     ) -> Results:
         """Hold an image with what was found, whichever it is."""
         boxes, probs = (found, None) if isinstance(found, Boxes) else (None, found)
-        return cls(orig_img, path=path, names=names, boxes=boxes, probs=probs, speed=speed)
+        return cls(
+            orig_img,
+            path=path,
+            names=names,
+            boxes=boxes,
+            probs=probs,
+            speed=speed,
+            frame=frame,
+            save_dir=save_dir,
+        )
 
     def __len__(self) -> int:
         """The number of detections; 1 for a classification."""
@@ -89,7 +110,8 @@ class Results:
 
     def __repr__(self) -> str:
         height, width = self.orig_shape
-        return f"Results({self.path}: {width} × {height}, {self.verbose()})"
+        frame = "" if self.frame is None else f", frame {self.frame.number}"
+        return f"Results({self.path}{frame}: {width} × {height}, {self.verbose()})"
 
     def to(self, *args: Any, **kwargs: Any) -> Results:
         """The same results with tensors on another device or of another precision; arguments as for `Tensor.to`."""
@@ -120,11 +142,12 @@ class Results:
     def to_dict(self, normalize: bool = False, decimals: int = 5) -> dict[str, Any]:
         """The image's path and size, the speed, and `detections` or `classifications` as in `summary`.
 
-        Plain values only.
+        Plain values only. Of a video there is also `frame`, the frame's number.
         """
         height, width = self.orig_shape
         return {
             "path": self.path,
+            **({} if self.frame is None else {"frame": self.frame.number}),
             "height": height,
             "width": width,
             "speed": self.speed,
@@ -134,6 +157,18 @@ class Results:
     def to_json(self, normalize: bool = False, decimals: int = 5) -> str:
         """`summary` as JSON: a list of objects."""
         return json.dumps(self.summary(normalize, decimals), ensure_ascii=False, allow_nan=False, indent=2)
+
+    def to_csv(self, normalize: bool = False, decimals: int = 5) -> str:
+        """`summary` as comma separated values under a header: a row for each detection, the box in four columns."""
+        return as_csv(self._rows(normalize, decimals), self._content.columns)
+
+    def to_df(self, normalize: bool = False, decimals: int = 5) -> Any:
+        """The table of `to_csv` as a pandas DataFrame.
+
+        Raises:
+            ConfigError: If pandas is not installed.
+        """
+        return as_data_frame(self._rows(normalize, decimals), self._content.columns)
 
     def plot(self, *, conf: bool = True, labels: bool = True, line_width: int | None = None) -> NDArray[np.uint8]:
         """Draw what was found into a copy of the image.
@@ -153,6 +188,15 @@ class Results:
             ConfigError: If a width of lines is given for a classification.
         """
         return self._content.draw(self.orig_img, self.names, conf=conf, labels=labels, line_width=line_width)
+
+    def show(self, *, conf: bool = True, labels: bool = True, line_width: int | None = None) -> None:
+        """Show what `plot` draws, in a window or in the notebook; a window is waited for until it is closed.
+
+        Raises:
+            ConfigError: If there is no display, or a width of lines is given for a classification.
+        """
+        name = stem_of(self.path, self.frame)
+        show_image(self.plot(conf=conf, labels=labels, line_width=line_width), title=name)
 
     def save(
         self,
@@ -181,7 +225,7 @@ class Results:
                 of lines is given for a classification.
         """
         folder = Path(folder or ".")
-        target = folder / (path or f"{free_stem(f'results_{self._stem()}', [(folder, '.jpg')])}.jpg")
+        target = folder / (path or f"{free_stem(f'results_{stem_of(self.path, self.frame)}', [(folder, '.jpg')])}.jpg")
         if target.exists() and Path(self.path).exists() and target.samefile(self.path):
             raise ConfigError(f"{target}: it is the image that was read; choose another path to save to")
         write_image(target, self.plot(conf=conf, labels=labels, line_width=line_width))
@@ -222,10 +266,18 @@ class Results:
         written = []
         for index, piece in self._content.cut(self.orig_img):
             place = Path(folder) / folder_name(self.names.get(index, str(index)))
-            target = place / f"{free_stem(name or self._stem(), [(place, '.jpg')])}.jpg"
+            target = place / f"{free_stem(name or stem_of(self.path, self.frame), [(place, '.jpg')])}.jpg"
             write_image(target, piece)
             written.append(target)
         return written
+
+    def in_folder(self, save_dir: Path) -> Results:
+        """The same results, which were written into a run folder."""
+        return self._with(self._content, save_dir=save_dir)
+
+    def tally(self) -> Counter[int]:
+        """How many detections of each class there are; of a classification, the best class once."""
+        return self._content.tally()
 
     @property
     def _content(self) -> Content:
@@ -233,8 +285,17 @@ class Results:
         assert content is not None
         return content
 
-    def _with(self, content: Content) -> Results:
-        return Results.of(content, self.orig_img, path=self.path, names=self.names, speed=self.speed)
+    def _rows(self, normalize: bool, decimals: int) -> list[dict[str, Any]]:
+        rows = self.summary(normalize, decimals)
+        return [{**row, **row.get("box", {})} for row in rows]
 
-    def _stem(self) -> str:
-        return Path(self.path).stem
+    def _with(self, content: Content, *, save_dir: Path | None = None) -> Results:
+        return Results.of(
+            content,
+            self.orig_img,
+            path=self.path,
+            names=self.names,
+            speed=self.speed,
+            frame=self.frame,
+            save_dir=save_dir or self.save_dir,
+        )

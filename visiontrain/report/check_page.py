@@ -5,8 +5,6 @@ Names and texts come from the user's files: everything is escaped.
 
 from __future__ import annotations
 
-import base64
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from visiontrain.findings import Severity
-from visiontrain.report.style import CSS
+from visiontrain.report.html import html_page, image_tag, write_page
 
 _CHART_WIDTH, _CHART_HEIGHT, _AXIS = 330, 120, 16  # units of the drawing
 
@@ -81,13 +79,7 @@ class Chart(NamedTuple):
 
 def write_check_page(path: Path, page: Page) -> None:
     """Write the page in one step: whoever opens it sees all of it, or the one before."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        # The name of a file need not be valid Unicode; what is not stands there as an escape.
-        unfinished.write_text(check_page(page), encoding="utf-8", errors="backslashreplace", newline="\n")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    write_page(path, check_page(page))
 
 
 def check_page(page: Page) -> str:
@@ -106,13 +98,7 @@ def check_page(page: Page) -> str:
         f"<h2>Distributions</h2><p>Pixels are those of images whose long side is {page.imgsz}.</p>",
         *(_distributions(split, statistics) for split, statistics in page.splits.items()),
     ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>check: {escape(page.source)}</title>\n<style>\n{CSS}</style>\n</head>\n<body>\n"
-        + "\n".join(filter(None, body))
-        + "\n</body>\n</html>\n"
-    )
+    return html_page(f"check: {page.source}", "\n".join(filter(None, body)))
 
 
 def _list(title: str, lines: Sequence[str]) -> str:
@@ -147,9 +133,7 @@ def _figure(picture: Picture) -> str:
     caption = f"<figcaption>{escape(picture.caption)}</figcaption>"
     if picture.jpeg is None:
         return f'<figure><div class="unreadable">cannot be read</div>{caption}</figure>'
-    data = base64.b64encode(picture.jpeg).decode("ascii")
-    alt = escape(picture.caption, quote=True)
-    return f'<figure><img src="data:image/jpeg;base64,{data}" alt="{alt}" loading="lazy">{caption}</figure>'
+    return f"<figure>{image_tag(picture.jpeg, picture.caption)}{caption}</figure>"
 
 
 def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:

@@ -1,9 +1,8 @@
-"""Draw the curves of `results.csv`."""
+"""The curves of `results.csv`: what they show, for the report page too, and as one picture."""
 
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,24 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from visiontrain.errors import DataError
+from visiontrain.report.canvas import COLORS, STYLES, new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Columns = Mapping[str, Sequence[float]]
 """The values of each column, nan where a cell is empty."""
+IMAGES_PER_UPDATE = "images_per_update"
+"""A column that is made of two others: the mean size of an epoch's windows."""
 
-# Source: Okabe & Ito 2008, "Color Universal Design"; line styles differ too, for prints without color.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-_STYLES = ("-", "--", "-.", ":")
 _PANEL_INCHES = (4.2, 3.2)
-_DOTS_PER_INCH = 100
 _ACROSS = (4, 3)  # panels side by side
 _MARKED_POINTS = 30  # up to so many points are marked one by one
 
 
 @dataclass(frozen=True)
-class _Panel:
+class Panel:
+    """Curves that share their axes."""
+
     title: str
     curves: Mapping[str, str]
     """Legend → column."""
@@ -46,40 +46,49 @@ def plot_results(csv_path: Path, png_path: Path) -> None:
     Raises:
         DataError: If the file has no row or no `epoch` column.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    columns = _read_columns(csv_path)
-    panels = _panels_of(columns)
+    columns = read_columns(csv_path)
+    panels = panels_of(columns)
     across = min(_ACROSS, key=lambda count: -len(panels) % count)  # as few empty places as possible
     down = -(-len(panels) // across)
-    # The object interface: no global figure, no choice of a backend for the program that runs us.
-    figure = Figure(
-        figsize=(_PANEL_INCHES[0] * across, _PANEL_INCHES[1] * down), dpi=_DOTS_PER_INCH, layout="constrained"
-    )
-    canvas = FigureCanvasAgg(figure)
+    figure = new_figure(_PANEL_INCHES[0] * across, _PANEL_INCHES[1] * down)
     grid = figure.subplots(down, across, squeeze=False).ravel()
     for axes, panel in zip(grid, panels, strict=False):
         _draw_panel(axes, panel, columns)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    buffer = io.BytesIO()
-    canvas.print_png(buffer)
-    png_path.write_bytes(buffer.getvalue())
+    save_figure(figure, png_path)
 
 
-def _read_columns(path: Path) -> Columns:
+def read_columns(path: Path) -> Columns:
+    """All columns of a `results.csv`, and the images per update of each epoch.
+
+    Raises:
+        DataError: If the file has no row or no `epoch` column, or a cell is no number.
+    """
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     if not rows or "epoch" not in rows[0]:
         raise DataError(f"{path}: no row with an epoch was found; it should be the results.csv of a run")
-    return {name: [float(row[name] or "nan") for row in rows] for name in rows[0]}
+    try:
+        columns = {name: [float(row[name] or "nan") for row in rows] for name in rows[0]}
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path}: holds something else than numbers ({error}); mend or remove the row") from error
+    if not all(map(math.isfinite, columns["epoch"])):
+        raise DataError(f"{path}: has a row without its epoch; mend or remove the row")
+    if {"images", "updates"} <= set(columns):
+        images, updates = (_rises(columns[name]) for name in ("images", "updates"))
+        columns[IMAGES_PER_UPDATE] = [x / y if y > 0 else math.nan for x, y in zip(images, updates, strict=True)]
+    return columns
 
 
-def _panels_of(columns: Columns) -> list[_Panel]:
+def _rises(totals: Sequence[float]) -> list[float]:
+    return [after - before for before, after in zip([0.0, *totals], totals, strict=False)]
+
+
+def panels_of(columns: Columns) -> list[Panel]:
     """One panel for each loss, with its train and val curve, and one for each group of what else is there."""
     panels = [
-        _Panel(
+        Panel(
             name.replace("_", " "),
             {split: f"{split}/{name}" for split in ("train", "val") if f"{split}/{name}" in columns},
         )
@@ -89,19 +98,19 @@ def _panels_of(columns: Columns) -> list[_Panel]:
     at_threshold: dict[str, str] = {name: metrics[name] for name in ("precision", "recall") if name in metrics}
     others = {name.replace("_", " "): column for name, column in metrics.items() if name not in at_threshold}
     rates = {name.removeprefix("lr/"): name for name in columns if name.startswith("lr/")}
-    updates = {"updates": "updates"} if "updates" in columns else {}
+    windows = {"images per update": IMAGES_PER_UPDATE} if IMAGES_PER_UPDATE in columns else {}
     times = {name.removeprefix("t_"): name for name in columns if name.startswith("t_")}
     groups: dict[str, dict[str, str]] = {
         "precision and recall": at_threshold,
         "mAP" if at_threshold else "accuracy": others,
         "learning rate": rates,
-        "optimizer updates so far": updates,
+        "images per update (mean of the epoch)": windows,
         "seconds per epoch": times,
     }
-    return panels + [_Panel(title, curves, from_zero=True) for title, curves in groups.items() if curves]
+    return panels + [Panel(title, curves, from_zero=True) for title, curves in groups.items() if curves]
 
 
-def _draw_panel(axes: Axes, panel: _Panel, columns: Columns) -> None:
+def _draw_panel(axes: Axes, panel: Panel, columns: Columns) -> None:
     from matplotlib.ticker import MaxNLocator
 
     epochs = columns["epoch"]
@@ -115,8 +124,8 @@ def _draw_panel(axes: Axes, panel: _Panel, columns: Columns) -> None:
             [x for x, _ in points],
             [y for _, y in points],
             label=label,
-            color=_COLORS[place % len(_COLORS)],
-            linestyle=_STYLES[place % len(_STYLES)],
+            color=COLORS[place % len(COLORS)],
+            linestyle=STYLES[place % len(STYLES)],
             linewidth=1.8,
             marker="o" if len(points) <= _MARKED_POINTS else None,
             markersize=4,

@@ -56,7 +56,17 @@ def thumbnail(
     for x1, y1, x2, y2 in (outliers + np.array([left, top, left, top])).round().astype(int).tolist():
         cv2.rectangle(canvas, (x1, y1), (x2, y2), _MARK_EDGE, 4)
         cv2.rectangle(canvas, (x1, y1), (x2, y2), _MARK, 2)
-    is_encoded, data = cv2.imencode(".jpg", canvas, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
+    return encoded(canvas)
+
+
+def as_jpeg(image: NDArray[np.uint8]) -> bytes:
+    """An image as it is, (H, W, 3) uint8 RGB, as a JPEG."""
+    return encoded(np.ascontiguousarray(image[..., ::-1]))
+
+
+def encoded(image: NDArray[np.uint8]) -> bytes:
+    """An image, (H, W, 3) uint8 BGR, as a JPEG."""
+    is_encoded, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
     assert is_encoded
     return data.tobytes()
 

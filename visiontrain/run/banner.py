@@ -9,6 +9,7 @@ import torch
 import visiontrain
 from visiontrain.data.cache import ImageCache
 from visiontrain.models.info import model_info
+from visiontrain.run.compiling import NOTE as COMPILE_NOTE
 from visiontrain.run.finetune import transfer_lines
 from visiontrain.run.freezing import freezing_lines
 from visiontrain.run.planning import batch_line, plan_warnings, update_lines
@@ -33,8 +34,9 @@ def banner_lines(session: Session, folder: Path, *, cache: ImageCache | None) ->
         f"model {config.model}, {model_info(session.network, config.imgsz)}",
         *(transfer_lines(session.transfer) if session.transfer is not None else ()),
         *freezing_lines(session.network, config, session.frozen, epoch=session.state.epoch + 1),
-        batch_line(recipe.plan),
+        batch_line(recipe.plan, session.fit),
         *update_lines(session),
+        *([COMPILE_NOTE] if config.compile else []),
         *(f"warning: {text}" for text in plan_warnings(session)),
     ]
     if session.state.epoch:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from visiontrain.config.schema import SETTINGS, Config
 from visiontrain.data.formats import recognized
+from visiontrain.data.formats.files import exists
 from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.errors import ConfigError
 from visiontrain.export.onnx_network import SUFFIX as ONNX_SUFFIX
 from visiontrain.export.onnx_network import read_metadata
+from visiontrain.folders import with_home
 from visiontrain.models.classifiers import task_of_network
 from visiontrain.run.prepare import RUNS_EXPORTED, WEIGHTS_SUFFIXES
 
@@ -25,14 +27,15 @@ def with_task(config: Config, *, known: str | None = None) -> Config:
         ConfigError: If the task that was typed is not the model's, or a key was typed that has no effect on the task;
             all faults at once.
     """
+    faults = []
     found = known or (None if config.model is None else _task_of_model(config.model, config.mode))
     if config.is_typed("task"):
         if found not in (None, config.task):
-            raise ConfigError(f"task = {config.task}: model = {config.model!r} is for {found}; leave one of them out")
+            faults.append(f"task = {config.task}: model = {config.model!r} is for {found}; leave one of them out")
     else:
         found = found or (None if config.data is None else _task_of_data(config))
         config = config.decide(task=found or config.task)
-    faults = [
+    faults += [
         f"{key}: has no effect on {config.task}, it is for {' and '.join(setting.rules.tasks)}; leave it out"
         for key, setting in SETTINGS.items()
         if config.origin(key) in ("command line", "python")
@@ -46,9 +49,10 @@ def with_task(config: Config, *, known: str | None = None) -> Config:
 def _task_of_model(model: str, mode: str) -> str:
     if Path(model).suffix == ONNX_SUFFIX:
         if mode not in RUNS_EXPORTED:
+            modes = f"{', '.join(RUNS_EXPORTED[:-1])} and {RUNS_EXPORTED[-1]}"
             raise ConfigError(
-                f"model = {model!r}: is an exported file, which {' and '.join(RUNS_EXPORTED)} take; "
-                f"{mode} needs the weights that it was made of, such as best.pt"
+                f"model = {model!r}: is an exported file, which {modes} take; {mode} needs the weights "
+                "that it was made of, such as best.pt"
             )
         return read_metadata(Path(model)).task
     if Path(model).suffix in WEIGHTS_SUFFIXES:
@@ -58,6 +62,6 @@ def _task_of_model(model: str, mode: str) -> str:
 
 def _task_of_data(config: Config) -> str | None:
     """The task of the format that was typed, or that is recognized; None where none is."""
-    source = Path(str(config.data)).expanduser()
-    found = recognized(source, data_format=config.data_format) if source.exists() else None
+    source = with_home(str(config.data))
+    found = recognized(source, data_format=config.data_format) if exists(source) else None
     return None if found is None else found[0]

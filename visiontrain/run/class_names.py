@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from visiontrain.config.schema import Config
 from visiontrain.errors import ConfigError
 from visiontrain.sample import DataSet, Record, Records
 
@@ -63,6 +65,80 @@ def with_names_of_weights(data: DataSet, names: Names, map_names: str | None) ->
     return replace(data, names=names, splits=splits, notes=(*data.notes, *notes))
 
 
+def maps_of_both(first: Names, second: Names, map_names: str | None) -> tuple[str | None, str | None]:
+    """What of `map_names` is for each of two weights that are scored on the same data: the names that they have.
+
+    Raises:
+        ConfigError: If their classes differ and nothing is mapped, or a name is of neither.
+    """
+    if map_names is None:
+        if set(first) != set(second):
+            raise ConfigError(
+                f"weights: the classes of the two models differ: {', '.join(first)}; and {', '.join(second)}. Give "
+                "map_names=NAME OF THE DATA:NAME OF THE WEIGHTS for each that is called otherwise in one of them"
+            )
+        return None, None
+    pairs = _pairs(map_names)
+    faults = [
+        f"map_names: neither model has a class {name!r}; they have {', '.join(dict.fromkeys((*first, *second)))}"
+        for name in pairs.values()
+        if name not in (*first, *second)
+    ]
+    if faults:
+        raise ConfigError(faults)
+    kept = (
+        ",".join(f"{theirs}:{ours}" for theirs, ours in pairs.items() if ours in names) for names in (first, second)
+    )
+    for_first, for_second = (text or None for text in kept)
+    return for_first, for_second
+
+
+def places_of(data_names: Names, names: Names, map_names: str | None) -> tuple[int, ...]:
+    """The index in the weights' classes of each class of the data; `map_names` is in order."""
+    pairs = _pairs(map_names)
+    return tuple(names.index(pairs.get(name, name)) for name in data_names)
+
+
+def with_indices_of_weights(config: Config, data_names: Names, names: Names) -> Config:
+    """`config`, in which the classes that were typed by number are those numbers of the weights.
+
+    What the weights' own training tells counts as the weights do already.
+
+    Args:
+        config: The settings; its `map_names` is in order.
+        data_names: As the data list them, which is how a user counts.
+        names: As the weights do.
+
+    Raises:
+        ConfigError: If there are not as many class weights as classes, or two of them would become one.
+    """
+    pairs = _pairs(config.map_names)
+    places = [names.index(pairs.get(name, name)) for name in data_names]
+    changed: dict[str, Any] = {}
+    if config.flip_swap and config.is_typed("flip_swap"):
+        changed["flip_swap"] = tuple(places[index] for index in config.flip_swap)
+    if isinstance(config.class_weights, tuple) and config.is_typed("class_weights"):
+        changed["class_weights"] = _replaced(config.class_weights, places, data_names, names)
+    return replace(config, **changed)
+
+
+def _replaced(weights: tuple[float, ...], places: Sequence[int], data_names: Names, names: Names) -> tuple[float, ...]:
+    """Class weights in the order of the weights' classes; 1 for those that the data do not have."""
+    if len(weights) != len(data_names):
+        raise ConfigError(
+            f"class_weights: {len(weights)} are given for {len(data_names)} classes; give one for each of "
+            f"{', '.join(data_names)}"
+        )
+    found: dict[int, float] = {}
+    for place, weight in zip(places, weights, strict=True):
+        if found.setdefault(place, weight) != weight:
+            raise ConfigError(
+                f"class_weights: {found[place]:g} and {weight:g} are for classes that map_names makes {names[place]} "
+                "of the weights; give them the same"
+            )
+    return tuple(found.get(place, 1.0) for place in range(len(names)))
+
+
 def _pairs(text: str | None) -> Mapping[str, str]:
     """From names of the data to names of the weights."""
     pairs: dict[str, str] = {}
@@ -80,11 +156,11 @@ def _pairs(text: str | None) -> Mapping[str, str]:
 
 
 def _renumbered(records: Records, places: NDArray[np.int64]) -> Records:
-    def classes_of(record: Record) -> NDArray[np.int64]:
-        classes = places[record.classes]
-        return classes if len(record.boxes) else np.unique(classes)  # an image is of a class once
+    def renumbered(record: Record) -> Record:
+        record = record.with_classes(lambda classes: places[classes])
+        return record if len(record.boxes) else replace(record, classes=np.unique(record.classes))  # of a class once
 
-    return Records([replace(record, classes=classes_of(record)) for record in records])
+    return Records([renumbered(record) for record in records])
 
 
 def _remedy(unknown: Sequence[str], left: Sequence[str]) -> str:

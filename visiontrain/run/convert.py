@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from visiontrain.engine.checkpoint import save_checkpoint, weights_of
 from visiontrain.errors import ConfigError
 from visiontrain.export.onnx_network import SUFFIX as ONNX_SUFFIX
 from visiontrain.loggers.tables import align
+from visiontrain.models.anatomy import anatomy_of
 from visiontrain.models.matching import UNLEARNED, Form, Matching, described, match_weights
 from visiontrain.models.network import Network
 from visiontrain.models.pretrained import listed
@@ -161,6 +162,12 @@ class _Outlines:
         """Those tensors whose form depends on the number of classes."""
         return {name: form for name, form in self.of(2).items() if self.of(3).get(name) != form}
 
+    def of_backbone(self) -> frozenset[str]:
+        """The names of those that are there before anything of the task."""
+        network = fresh_network(self._config, self._task, numbered_names(2))
+        anatomy = anatomy_of(network)
+        return frozenset(name for name in network.state_dict() if anatomy.layer_of(name) < anatomy.num_backbone)
+
 
 def _read_mapping(path: Path) -> dict[str, str | None]:
     try:
@@ -218,23 +225,37 @@ def _check_complete(
 ) -> None:
     """Raises ConfigError if what is missing would leave a network that was not trained.
 
-    Missing rows of classes are forgiven where the classes are those of `data`, on which it is to be trained.
+    Where it is to be trained, on the classes of `data`, rows of classes may be missing; and all but the backbone, if
+    that is there as a whole and the file has nothing else of the network.
     """
     if not any(not match.ours.endswith(UNLEARNED) for match in matching.matches):
         raise ConfigError(
             f"{where}: none of its tensors fits {config.model}; name the network that they are for, or pair names with "
             "mapping=FILE.yaml"
         )
-    forgiven = set(outlines.of_classes()) if config.data is not None else set()
+    matched, forgiven = {match.ours for match in matching.matches}, set[str]()
+    is_backbone = _without_counts(matched) == _without_counts(outlines.of_backbone())
+    if config.data is not None:
+        forgiven = set(outlines.of(len(names))) - matched if is_backbone else set(outlines.of_classes())
     missing = [name for name in matching.missing if not name.endswith(UNLEARNED) and name not in forgiven]
     if missing:
         forms = outlines.of(len(names))
         count = sum(not name.endswith(UNLEARNED) for name in forms)
+        if is_backbone:
+            raise ConfigError(
+                f"{where}: fills the backbone of {config.model} and nothing else ({count - len(missing)} of {count} "
+                "tensors); name the data that the rest is to be trained on, data=my.yaml, or train with "
+                f"pretrained={config.weights} at once"
+            )
         examples = listed([f"{name} {described(forms[name])}" for name in missing])
         raise ConfigError(
             f"{where}: lacks {len(missing)} of the {count} tensors of {config.model} ({examples}); pair names with "
             "mapping=FILE.yaml, or train with pretrained= to begin with those that fit"
         )
+
+
+def _without_counts(names: Iterable[str]) -> set[str]:
+    return {name for name in names if not name.endswith(UNLEARNED)}
 
 
 def _load_(network: Network, matching: Matching, tensors: Mapping[str, Tensor], where: str) -> None:
@@ -301,7 +322,7 @@ def _matching_lines(network: Network, matching: Matching, path: Path) -> list[st
     for kind, names in (("left fresh", matching.missing), ("unused", matching.unused)):
         named = [_shown(name) for name in names if not name.endswith(UNLEARNED)]
         if named:
-            lines.append(f"{len(named)} {kind}: {listed(named)}")
+            lines.append(f"{len(named)} {kind}: {listed(named)}" + "; train them" * (kind == "left fresh"))
     return [*lines, f"{len(network.names)} classes: {listed(list(network.names))}", f"written: {path}"]
 
 

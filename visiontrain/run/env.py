@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import torch
 
@@ -28,7 +29,18 @@ PACKAGES = (
 
 def env(config: Config) -> None:
     """Print what the program runs on."""
-    found = {
+    found = environment()
+    if config.json:
+        print(as_json(found))
+        return
+    packages = found.pop("packages")
+    for name, value in {**found, **packages}.items():
+        print(f"{name:<18} {', '.join(value) or 'none' if isinstance(value, list) else value}")
+
+
+def environment() -> dict[str, Any]:
+    """Versions and devices, as plain values."""
+    return {
         "visiontrain": visiontrain.__version__,
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -38,13 +50,6 @@ def env(config: Config) -> None:
         "cuda": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
         "packages": {name: _version_of(name) for name in PACKAGES},
     }
-    if config.json:
-        print(as_json(found))
-        return
-    packages = found.pop("packages")
-    assert isinstance(packages, dict)
-    for name, value in {**found, **packages}.items():
-        print(f"{name:<18} {', '.join(value) or 'none' if isinstance(value, list) else value}")
 
 
 def _version_of(package: str) -> str | None:

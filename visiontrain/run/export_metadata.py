@@ -16,7 +16,18 @@ from visiontrain.export.suppression import Suppression
 from visiontrain.models.network import Network
 from visiontrain.run.resuming import versions
 
-SCORED_BY = ("imgsz", "batch", "single_cls", "multi_label", "conf", "iou", "max_det", "max_pixels")
+SCORED_BY = (
+    "imgsz",
+    "batch",
+    "single_cls",
+    "multi_label",
+    "conf",
+    "iou",
+    "max_det",
+    "max_pixels",
+    "fliplr",
+    "flip_swap",
+)
 """Arguments of training by which `val` and `predict` go; no paths, which tell of the machine."""
 
 

@@ -18,7 +18,7 @@ from visiontrain.protocols import Task
 from visiontrain.sample import Batch
 
 # What a file with suppression inside has decided already.
-_DECIDED = ("iou", "max_det", "agnostic_nms")
+_DECIDED = ("iou", "max_det", "agnostic_nms", "augment")
 
 
 def settle_exported(config: Config, task: Task, network: Network) -> tuple[Config, Task]:
@@ -46,7 +46,7 @@ def settle_exported(config: Config, task: Task, network: Network) -> tuple[Confi
 
 
 def _suppression_faults(config: Config, suppression: Suppression) -> list[str]:
-    if config.mode == "val":
+    if config.mode != "predict":
         return [
             f"model = {config.model!r}: was exported with nms=True and gives no scores to be ranked; "
             "export it without nms to score it"

@@ -19,24 +19,30 @@ def write_args(path: Path, config: Config) -> None:
     """Every value and, as a comment, where it came from. The file can be typed as `cfg=` and gives the same run."""
     lines = ["# All settings of this run. To repeat it: visiontrain train cfg=args.yaml save_dir=ANOTHER_FOLDER"]
     for key, value in config.values().items():
-        text = yaml.safe_dump({key: value}, default_flow_style=True, allow_unicode=True, width=math.inf)
+        text = argument_of(key, value)
         # Places and files are this run's own; repeating it must not write over it or ask for itself.
         mark = "# " if key in ("cfg", "resume", "save_dir", "task") else ""
-        lines.append(f"{mark}{text.strip().removeprefix('{').removesuffix('}')}  # {config.origin(key)}")
-    _write_whole(path, "\n".join(lines) + "\n")
+        lines.append(f"{mark}{key}: {text}  # {config.origin(key)}")
+    write_whole(path, "\n".join(lines) + "\n")
+
+
+def argument_of(key: str, value: Any) -> str:
+    """A value as it can be typed."""
+    text = yaml.safe_dump({key: value}, default_flow_style=True, allow_unicode=True, width=math.inf)
+    return text.strip().removeprefix("{").removesuffix("}").removeprefix(f"{key}: ")
 
 
 def as_json(values: Mapping[str, Any]) -> str:
     """`values` as one JSON document; numbers that are not finite become null."""
-    return json.dumps(_finite(values), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(as_plain(values), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write `as_json(values)`."""
-    _write_whole(path, as_json(values) + "\n")
+def write_json(path: Path, values: Mapping[str, Any], *, indent: int | None = 2) -> None:
+    """Write `values` as one JSON document; numbers that are not finite become null."""
+    write_whole(path, json.dumps(as_plain(values), indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Write a file in one step: a run that is killed meanwhile leaves the old one or the new one.
 
     Raises:
@@ -55,9 +61,10 @@ def _write_whole(path: Path, text: str) -> None:
         ) from error
 
 
-def _finite(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
+    """A value as it comes back from JSON."""
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: as_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [as_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

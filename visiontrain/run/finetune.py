@@ -17,6 +17,7 @@ from visiontrain.errors import ConfigError
 from visiontrain.loggers.tables import align
 from visiontrain.models.network import Network
 from visiontrain.models.norm import set_norm_
+from visiontrain.models.offered import check_at_hand
 from visiontrain.models.pretrained import fetch_pretrained_, listed, load_pretrained_, read_weights
 from visiontrain.models.transfer import Shapes, Transfer, transfer_, whole_transfer
 from visiontrain.protocols import Task
@@ -27,8 +28,9 @@ MUCH = 0.5
 
 
 def check_start(config: Config) -> None:
-    """Raises ConfigError for keys that contradict `model=WEIGHTS`; all faults at once."""
+    """Raises ConfigError for weights that are not at hand or keys that contradict them, before anything is read."""
     if not is_weights_file(config.model):
+        _check_pretrained(config)
         return
     faults = []
     if config.pretrained:
@@ -42,6 +44,17 @@ def check_start(config: Config) -> None:
         )
     if faults:
         raise ConfigError(faults)
+
+
+def _check_pretrained(config: Config) -> None:
+    """Raises ConfigError where `pretrained` names weights that are not there and cannot be fetched."""
+    if config.pretrained is True:
+        check_at_hand(config.model or "", hub=Path(torch.hub.get_dir()))
+    elif config.pretrained and not Path(str(config.pretrained)).is_file():
+        raise ConfigError(
+            f"pretrained = {str(config.pretrained)!r}: there is no such file; name a file of weights, or type "
+            "pretrained=True for those that torchvision offers"
+        )
 
 
 def starting_network(config: Config, task: Task, names: tuple[str, ...]) -> tuple[Network, Transfer | None]:

@@ -21,6 +21,7 @@ from visiontrain.engine.optimizer import build_optimizer, regroup_
 from visiontrain.engine.transaction import Transaction
 from visiontrain.engine.window import GradientWindow
 from visiontrain.models.network import Network
+from visiontrain.run.compiling import compile_
 from visiontrain.run.freezing import rates_of
 from visiontrain.run.prepare import place
 from visiontrain.run.resuming import fingerprint_of, state_values, stored_args, versions
@@ -71,10 +72,13 @@ def build_parts(session: Session, *, warn: Callable[[str], None], cache: ImageCa
         gain=task.gain(recipe.plan),
         noise=noise,
     )
+    average = Ema(network) if config.ema else LiveWeights(network)
+    if config.compile:
+        compile_(network)  # behind the average, which is a copy that only evaluates
     dataset = open_samples(config, task, session.train, stride=max(network.strides), cache=cache)
     parts = Parts(
         network=network,
-        average=Ema(network) if config.ema else LiveWeights(network),
+        average=average,
         transaction=Transaction(gradients, batch=config.batch, precision=session.precision, warn=warn),
         thaw=_thaw_of(session, partial(regroup_, optimizer, network, weight_decay=recipe.weight_decay, parts=rates)),
         noise=noise,
@@ -115,7 +119,7 @@ def checkpoint_of(
         "fp32_took_over": session.precision.is_overruled,
         "plan": state_values(state),
         "micro_batch": parts.transaction.batch,
-        "metrics": {name: float(value) for name, value in (metrics or {}).items()},
+        "metrics": dict(session.task.stored(metrics)) if metrics else {},
         "args": stored_args(session.config),
         "names": list(session.data.names),
         "data": fingerprint_of(session.data),

@@ -17,5 +17,8 @@ def plan(config: Config) -> None:
         print(as_json(plan_document(session)))
     else:
         start = [] if session.transfer is None else [*transfer_lines(session.transfer)]
-        start += freezing_lines(session.network, session.config, session.frozen)
+        state, total = session.state, session.recipe.plan.total_images
+        start += freezing_lines(session.network, session.config, session.frozen, epoch=state.epoch + 1)
+        if state.images:
+            start.append(f"goes on at image {state.images} of {total}, in epoch {state.epoch + 1}")
         print("\n".join([*plan_lines(session), *session.changes, *start]))

@@ -7,8 +7,10 @@ from itertools import groupby
 from typing import Any
 
 from visiontrain.engine.ema import horizon_after
+from visiontrain.engine.memory import Fit
 from visiontrain.models.info import training_bytes
 from visiontrain.plan import Plan, micro_batch_sizes
+from visiontrain.run.auto_batch import fit_text
 from visiontrain.run.freezing import freezing_warnings
 from visiontrain.run.normalization import normalization_line, normalization_warnings
 from visiontrain.run.prepare import Recipe
@@ -20,11 +22,12 @@ FEW_UPDATES = 100
 
 def plan_document(session: Session) -> dict[str, Any]:
     """Every number of the updates to come; keys as in the documentation of `plan json=True`."""
-    config, recipe, plan = session.config, session.recipe, session.recipe.plan
+    config, recipe, plan, fit = session.config, session.recipe, session.recipe.plan, session.fit
     largest = largest_size(config, max(session.network.strides))
     return {
         "images": plan.num_images,
         "batch": plan.batch,
+        "batch_auto": None if fit is None else {"needed": fit.needed, "available": fit.available},
         "nbs": plan.nbs,
         "processes": config.processes,
         "epochs": plan.epochs,
@@ -116,12 +119,13 @@ def plan_warnings(session: Session) -> list[str]:
     return texts
 
 
-def batch_line(plan: Plan) -> str:
-    """The sentence that says what an update sees."""
+def batch_line(plan: Plan, fit: Fit | None) -> str:
+    """The sentence that says what an update sees, and how the micro-batch was found, where it was measured."""
     settled = {len(sizes) for sizes in plan.window_sizes[-(-plan.warmup_images // plan.num_images) :]}
     per_epoch = f"{settled.pop()}" if len(settled) == 1 else f"about {plan.num_images / plan.full_window:.2g}"
+    found = f" ({fit_text(fit)})" if fit else ""
     return (
-        f"batch {plan.batch} × accumulate {plan.accumulate} = {plan.full_window} images per update, "
+        f"batch {plan.batch}{found} × accumulate {plan.accumulate} = {plan.full_window} images per update, "
         f"{per_epoch} updates per epoch, {plan.num_updates} in all"
     )
 
@@ -131,7 +135,7 @@ def plan_lines(session: Session) -> list[str]:
     plan, document = session.recipe.plan, plan_document(session)
     images, ema = document["images_per_update"], document["ema"]
     lines = [
-        batch_line(plan),
+        batch_line(plan, session.fit),
         f"images per update: least {images['min']}, mean {images['mean']:.1f}, most {images['max']}",
         *update_lines(session),
         *([ema_line(ema)] if ema else []),

@@ -40,7 +40,7 @@ def rewrite_statistics(session: Session, parts: Parts, path: Path, *, epochs: in
     metrics = saved["metrics"]
     if parts.scorer is not None:
         before = metrics[task.ranking]
-        metrics = {name: float(value) for name, value in parts.scorer.score(network)[0].items()}
+        metrics = dict(task.stored(parts.scorer.score(network)[0]))
         sentence += f"; {task.ranking} {metrics[task.ranking]:.4f}, before it {before:.4f}"
     values = {key: value for key, value in saved.items() if key != "format"}
     save_checkpoint(path, {**values, kept: weights_of(network), "metrics": metrics})

@@ -32,7 +32,7 @@ from visiontrain.sample import DataSet, Records
 from visiontrain.tasks import TASKS
 
 WEIGHTS_SUFFIXES = (".pt", ".pth")
-RUNS_EXPORTED = ("val", "predict")
+RUNS_EXPORTED = ("val", "compare", "predict")
 """Modes that take an exported file as their model."""
 MOST_UNREADABLE = 0.01
 """Share of the training images that may be unreadable."""

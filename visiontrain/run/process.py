@@ -16,7 +16,11 @@ def process_settings(setup: DeviceSetup, *, is_deterministic: bool) -> Iterator[
     """Set threads and algorithms for a run, and put them back after it."""
     threads, was_deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     fills = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    benchmark, matmul = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
     torch.set_num_threads(setup.threads)
+    if setup.device.type == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32, as convolutions have it by default
+        torch.backends.cudnn.benchmark = not is_deterministic  # it takes what is fastest just then
     if is_deterministic:
         # Some CUDA operations of every detector have no such algorithm; there torch warns and goes on.
         torch.use_deterministic_algorithms(True, warn_only=setup.device.type != "cpu")
@@ -26,6 +30,8 @@ def process_settings(setup: DeviceSetup, *, is_deterministic: bool) -> Iterator[
         yield
     finally:
         torch.set_num_threads(threads)
+        torch.backends.cudnn.benchmark = benchmark
+        torch.set_float32_matmul_precision(matmul)
         torch.use_deterministic_algorithms(was_deterministic)
         deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
 

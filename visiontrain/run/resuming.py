@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from visiontrain.config.load import load_config
-from visiontrain.config.schema import SETTINGS, Config
+from visiontrain.config.schema import AUTO_BATCH, SETTINGS, Config
 from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.engine.device import DeviceSetup
 from visiontrain.engine.fit import EpochSums, RunState
@@ -27,9 +27,9 @@ WEIGHTS, LAST, PREVIOUS, ARGS = "weights", "last.pt", "previous.pt", "args.yaml"
 # What may be typed anew when a run goes on: none of it changes what the weights mean.
 MAY_CHANGE = frozenset(
     (
-        *("resume", "cfg", "exist_ok", "quiet", "plots"),
+        *("resume", "cfg", "exist_ok", "quiet", "plots", "json", "logger", "max_skips"),
         *("epochs", "patience", "batch", "device", "workers", "amp", "val_interval", "save_period", "save_minutes"),
-        *("norm", "bn_momentum", "precise_bn", "checkpoint_activations", "noise_scale", "cache", "max_skips"),
+        *("norm", "bn_momentum", "precise_bn", "checkpoint_activations", "compile", "noise_scale", "cache"),
     )
 )
 
@@ -143,6 +143,8 @@ def _merged(config: Config, stored: Config) -> tuple[Config, tuple[str, ...]]:
     typed = {key: getattr(config, key) for key in SETTINGS if config.is_typed(key)}
     if config.resume is True:
         typed.pop("project", None)  # it said where to look for the run
+    if config.batch == AUTO_BATCH and stored.batch != AUTO_BATCH:
+        typed.pop("batch", None)  # what was measured is kept
     differing = {key: value for key, value in typed.items() if value != getattr(stored, key)}
     faults = [
         f"{key} = {value!r}: the run to go on has {getattr(stored, key)!r}, which cannot change; leave {key} out"

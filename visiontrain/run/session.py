@@ -13,14 +13,18 @@ from visiontrain.data.workers import fitting_workers, lowered_workers_message, s
 from visiontrain.engine.device import DeviceSetup
 from visiontrain.engine.fit import RunState
 from visiontrain.engine.freeze import Frozen
+from visiontrain.engine.memory import Fit
 from visiontrain.engine.precision import Precision, choose_precision
 from visiontrain.errors import ConfigError
+from visiontrain.folders import with_home
 from visiontrain.models.network import Network
 from visiontrain.models.transfer import Transfer
 from visiontrain.plan import Plan
 from visiontrain.protocols import Task
+from visiontrain.run.auto_batch import with_measured_batch
 from visiontrain.run.choose_task import with_task
-from visiontrain.run.class_names import with_names_of_weights
+from visiontrain.run.class_names import with_indices_of_weights, with_names_of_weights
+from visiontrain.run.compiling import check_compile
 from visiontrain.run.finetune import check_start, starting_network, with_kind_of_labels
 from visiontrain.run.freezing import set_up_freezing_
 from visiontrain.run.normalization import check_batch_size, set_up_normalization_
@@ -66,6 +70,8 @@ class Session:
     """What does not learn, at first or at all."""
     changes: tuple[str, ...]
     """What differs from the run that goes on, and what was guessed or dropped, one line each."""
+    fit: Fit | None
+    """How the micro-batch was found, where it was measured now."""
 
     @property
     def checkpoint(self) -> Mapping[str, Any] | None:
@@ -101,13 +107,18 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
     if config.imgsz is None:
         config = config.decide(imgsz=task.default_imgsz)
     setup, precision, differences = _hardware(config, checkpoint, may_overrule=not asked.is_typed("amp"))
+    check_compile(config, setup)
     data = read_data(config, task, ("train", "val") if config.val else ("train",))
+    listed = data.names
     network, data, transfer = _network(config, task, data, checkpoint, trained)
+    if trained is not None:
+        config = with_indices_of_weights(config, listed, data.names)
     train = split_of(data, "train")
     val = split_of(data, "val") if "val" in data.splits else None
     config = _settled(config, task, network, data)
-    setup, lowered = _with_fitting_workers(setup, config, largest_size(config, max(network.strides)))
     frozen = set_up_freezing_(network, config)
+    config, fit = with_measured_batch(config, task, network, train, setup, precision)
+    setup, lowered = _with_fitting_workers(setup, config, largest_size(config, max(network.strides)))
     recipe = decide_recipe(config, task, len(train))
     check_batch_size(config, network, recipe.plan)
     _check_noise_scale(config, recipe.plan)
@@ -127,6 +138,7 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
         transfer,
         frozen,
         (*resumed.changes, *differences, *lowered, *_told_of_data(config, data, checkpoint)),
+        fit,
     )
 
 
@@ -217,11 +229,11 @@ def _with_absolute_paths(config: Config) -> Config:
     """`config` with paths that hold from any folder, so that a run can be repeated and resumed from anywhere."""
     paths: dict[str, str] = {}
     if config.data is not None:
-        paths["data"] = str(Path(config.data).expanduser().absolute())
+        paths["data"] = str(with_home(config.data).absolute())
     if config.model is not None and (Path(config.model).suffix in NETWORK_SUFFIXES or is_weights_file(config.model)):
-        paths["model"] = str(Path(config.model).expanduser().absolute())
+        paths["model"] = str(with_home(config.model).absolute())
     if isinstance(config.pretrained, str):
-        paths["pretrained"] = str(Path(config.pretrained).expanduser().absolute())
+        paths["pretrained"] = str(with_home(config.pretrained).absolute())
     return replace(config, **paths)  # type: ignore[arg-type]
 
 

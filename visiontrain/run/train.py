@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from visiontrain.config.schema import Config
 from visiontrain.data.cache import ImageCache
 from visiontrain.engine.checkpoint import load_checkpoint
@@ -15,18 +17,25 @@ from visiontrain.engine.culprit import find_culprits
 from visiontrain.engine.fit import RunState, TooManySkips, Training, fit
 from visiontrain.engine.noise import advice
 from visiontrain.errors import ConfigError, Stopped
+from visiontrain.loggers.packages import require_packages
 from visiontrain.report.curves import plot_results
+from visiontrain.report.label_plot import plot_labels
 from visiontrain.run.banner import banner_lines
 from visiontrain.run.caching import open_cache
+from visiontrain.run.callbacks import Callbacks, TrainStart, ValEnd, ValStart
 from visiontrain.run.files import write_args, write_json
+from visiontrain.run.interval_lines import interval_lines
 from visiontrain.run.parts import Parts, build_parts
 from visiontrain.run.pictures import draw_train_batches
 from visiontrain.run.planning import plan_document
 from visiontrain.run.precise_bn import rewrite_statistics
 from visiontrain.run.prepare import make_folder
 from visiontrain.run.process import own_random_state, process_settings
-from visiontrain.run.record import Recorder, open_recorder
+from visiontrain.run.record import Recorder, open_recorder, trackers_of
+from visiontrain.run.report import PAGE, write_report
 from visiontrain.run.resuming import LAST, PREVIOUS, WEIGHTS
+from visiontrain.run.review import review_of, write_review
+from visiontrain.run.score import Scorer
 from visiontrain.run.session import Session, open_session
 
 MOST_HALVINGS = 2
@@ -54,18 +63,25 @@ def train(config: Config) -> None:
     train_run(config)
 
 
-def train_run(config: Config) -> TrainResult:
+def train_run(config: Config, *, callbacks: Callbacks | None = None) -> TrainResult:
     """Train as `config` asks.
+
+    Args:
+        config: What was asked.
+        callbacks: The user's own functions.
 
     Raises:
         UserError: If the input is wrong; no folder was made then.
     """
+    callbacks = callbacks or Callbacks()
+    require_packages(trackers_of(config))
     session = open_session(config)
+    require_packages(trackers_of(session.config))  # of the run that goes on
     with open_cache(session) as cache:
         folder = session.folder or make_folder(session.config)
         while True:
             try:
-                return _run(session, folder, cache)
+                return _run(session, folder, cache, callbacks)
             except TooManySkips as error:
                 session = _gone_back(session, folder, error)
 
@@ -90,10 +106,10 @@ def _gone_back(session: Session, folder: Path, error: TooManySkips) -> Session:
     return replace(again, resumed=again.resumed._replace(folder=folder), state=state, changes=(*again.changes, note))
 
 
-def _run(session: Session, folder: Path, cache: ImageCache | None) -> TrainResult:
+def _run(session: Session, folder: Path, cache: ImageCache | None, callbacks: Callbacks) -> TrainResult:
     settings = process_settings(session.setup, is_deterministic=session.config.deterministic)
     random_state = own_random_state(session.setup, session.config.seed)
-    with settings, random_state, open_recorder(session, folder) as recorder:
+    with settings, random_state, open_recorder(session, folder, callbacks) as recorder:
         parts = build_parts(session, cache=cache, warn=recorder.warn)
         try:
             _begin(session, folder, parts, recorder)
@@ -132,6 +148,19 @@ def _begin(session: Session, folder: Path, parts: Parts, recorder: Recorder) -> 
     if session.config.plots and session.checkpoint is None:
         with recorder.drawing():
             draw_train_batches(session, parts.dataset, folder)
+            plot_labels(session.train, session.data.names, folder / "labels.png")
+    start = TrainStart(session.config, folder, parts.network, session.recipe.plan, session.state.epoch + 1)
+    recorder.callbacks.tell("on_train_start", start)
+
+
+def _score(
+    scorer: Scorer, network: nn.Module, recorder: Recorder, epoch: int | None
+) -> tuple[Mapping[str, Any], dict[str, float]]:
+    """Score and tell; while the run still trains, a signal breaks it off."""
+    recorder.callbacks.tell("on_val_start", ValStart(epoch))
+    metrics, losses = scorer.score(network, None if epoch is None else recorder.interrupt)
+    recorder.callbacks.tell("on_val_end", ValEnd(epoch, metrics, losses))
+    return metrics, losses
 
 
 def _training(session: Session, parts: Parts, recorder: Recorder) -> Training:
@@ -148,7 +177,7 @@ def _training(session: Session, parts: Parts, recorder: Recorder) -> Training:
         device=device,
         plan=session.recipe.plan,
         windows=lambda first_window: recorder.watch(parts.windows(first_window)),
-        validate=None if scorer is None else lambda network, epoch: scorer.score(network, recorder.interrupt),
+        validate=None if scorer is None else lambda network, epoch: _score(scorer, network, recorder, epoch),
         validates=lambda epoch: epoch % config.val_interval == 0 or epoch == config.epochs,
         ranking=session.task.ranking,
         patience=config.patience,
@@ -179,7 +208,7 @@ def _finish(session: Session, folder: Path, parts: Parts, recorder: Recorder, st
             recorder.warn(f"{recorder.best}: is gone or could not be written; the last weights are scored in its place")
         best = load_checkpoint(kept)
         parts.network.load_state_dict(best["ema"] or best["model"])
-        metrics, _ = parts.scorer.score(parts.network)
+        metrics, _ = _score(parts.scorer, parts.network, recorder, None)
         _warn_unless_reproduced(session.task.ranking, best["metrics"], metrics, recorder)
     if session.config.plots:
         with recorder.drawing():
@@ -204,9 +233,29 @@ def _finish(session: Session, folder: Path, parts: Parts, recorder: Recorder, st
             "last": "weights/last.pt",
         },
     )
+    _keep_review(session, folder, metrics, recorder)
     table = session.task.table(metrics) if metrics else None
-    recorder.log("end", {"lines": [*lines, *_closing_lines(session.config, folder, state)], "table": table})
-    return TrainResult(metrics, folder, recorder.best, recorder.last, state.best_epoch, state.updates)
+    closing = [*interval_lines(metrics), *lines, *_closing_lines(session.config, folder, state)]
+    waiting = recorder.data_wait.sentence()
+    recorder.log("end", {"lines": [*closing, *([waiting] if waiting else [])], "table": table, "metrics": metrics})
+    result = TrainResult(metrics, folder, recorder.best, recorder.last, state.best_epoch, state.updates)
+    recorder.callbacks.tell("on_train_end", result)
+    return result
+
+
+def _keep_review(session: Session, folder: Path, metrics: Mapping[str, Any], recorder: Recorder) -> None:
+    """The scores in detail, their pictures, and the page of the run."""
+    config = session.config
+    try:
+        with recorder.drawing():
+            if metrics:
+                assert session.val is not None
+                document = review_of(session.task, metrics, session.val, config, split="val")
+                write_review(document, folder, plots=config.plots)
+            if config.plots:
+                write_report(folder)
+    except ConfigError as error:
+        recorder.warn(f"{error}; the run is on disk, and visiontrain report makes its page")
 
 
 def _warn_unless_reproduced(
@@ -224,4 +273,5 @@ def _closing_lines(config: Config, folder: Path, state: RunState) -> list[str]:
     lines.append(f"results in {folder}")
     if config.plots:
         lines.append(f"pictures there: {', '.join(sorted(path.name for path in folder.glob('*.[jp][pn]g')))}")
+        lines += [f"report {page}" for page in (folder / PAGE,) if page.is_file()]
     return lines

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from visiontrain.config.schema import Config
 from visiontrain.data.collate import collate_classification
@@ -28,9 +29,11 @@ from visiontrain.metrics.classification import METRIC_COLUMNS, ClassificationEva
 from visiontrain.models.classifiers import build_classifier
 from visiontrain.models.network import Network
 from visiontrain.plan import Plan
+from visiontrain.predict.augment import ClassifierLooks
 from visiontrain.predict.probs import find_probs
 from visiontrain.protocols import Criterion, Decoder, Evaluator, Task
 from visiontrain.sample import Batch, DataSet, Marks, Records
+from visiontrain.tasks.classify_review import review_classification
 from visiontrain.tasks.flip_swap import check_pairs, pairs_of
 
 DEFAULT_MODEL = "cls-n"
@@ -155,6 +158,15 @@ def _finish(network: Network, outputs: Any) -> Mapping[str, Tensor]:
     return {"probs": class_probabilities(outputs, multi_label=network.multi_label)}
 
 
+def _augmented(network: Network, config: Config) -> nn.Module:
+    if not config.fliplr:
+        raise ConfigError(
+            "augment: a classifier's probabilities are averaged with those of the mirrored image, and these weights "
+            "were trained with fliplr=0, on none; leave it out"
+        )
+    return ClassifierLooks(network, partial(_finish, network), swap=pairs_of(config.flip_swap))
+
+
 def _decoder(network: Network, config: Config) -> Decoder:
     def decode(outputs: Any) -> list[dict[str, Tensor]]:
         return [{"probs": row} for row in _finish(network, outputs)["probs"].detach()]
@@ -203,6 +215,7 @@ CLASSIFY = Task(
     settle=_settle,
     criterion=_criterion,
     finish=_finish,
+    augmented=_augmented,
     scoring_decoder=_decoder,
     decoder=_decoder,
     evaluator=_evaluator,
@@ -213,7 +226,9 @@ CLASSIFY = Task(
     metric_columns=METRIC_COLUMNS,
     ranking="metrics/accuracy_top1",
     gain=_gain,
+    stored=dict,
     table=classification_table,
+    review=review_classification,
     default_model=DEFAULT_MODEL,
     default_imgsz=224,
     default_data="shapes_classify",

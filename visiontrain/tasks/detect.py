@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from visiontrain.config.schema import Config
 from visiontrain.data.collate import collate_detection
@@ -19,14 +20,16 @@ from visiontrain.decode import decode_detections
 from visiontrain.errors import ConfigError
 from visiontrain.loggers.tables import metrics_table
 from visiontrain.losses.detection import DetectionCriterion
-from visiontrain.metrics.detection import DetectionEvaluator
+from visiontrain.metrics.detection import DetectionEvaluator, DetectionMetrics
 from visiontrain.models.detectors import build_detector
 from visiontrain.models.heads import DetectionOutputs, decode_boxes
 from visiontrain.models.network import Network
 from visiontrain.plan import Plan
+from visiontrain.predict.augment import DetectorLooks
 from visiontrain.predict.boxes import find_boxes
 from visiontrain.protocols import Criterion, Decoder, Evaluator, Task
 from visiontrain.sample import Batch, DataSet, Marks, Records
+from visiontrain.tasks.detect_review import review_detection
 from visiontrain.tasks.flip_swap import check_pairs, pairs_of
 
 DEFAULT_MODEL = "det-n"
@@ -55,7 +58,7 @@ def _read(config: Config, splits: Sequence[str]) -> DataSet:
 
 
 def _as_one_class(records: Records) -> Records:
-    return Records([replace(record, classes=np.zeros_like(record.classes)) for record in records])
+    return Records([record.with_classes(np.zeros_like) for record in records])
 
 
 def _train_transform(config: Config) -> TrainTransform:
@@ -113,6 +116,17 @@ def _finish(network: Network, outputs: DetectionOutputs | Mapping[str, Tensor]) 
     if isinstance(outputs, Mapping):
         return outputs
     return {"boxes": decode_boxes(outputs), "scores": outputs.class_logits.float().sigmoid()}
+
+
+def _augmented(network: Network, config: Config) -> nn.Module:
+    may_mirror, swap = config.fliplr > 0, pairs_of(config.flip_swap)
+    looking = DetectorLooks(network, partial(_finish, network), may_mirror=may_mirror, swap=swap)
+    if len(looking.looks) == 1:
+        raise ConfigError(
+            f"augment: this network takes images of {network.fixed_size} pixels alone, and was trained with fliplr=0 "
+            "on none that are mirrored: there is nothing else to look at; leave it out"
+        )
+    return looking
 
 
 def _scoring_decoder(network: Network, config: Config) -> Decoder:
@@ -177,6 +191,7 @@ DETECT = Task(
     settle=_settle,
     criterion=_criterion,
     finish=_finish,
+    augmented=_augmented,
     scoring_decoder=_scoring_decoder,
     decoder=_decoder,
     evaluator=_evaluator,
@@ -187,7 +202,9 @@ DETECT = Task(
     metric_columns=("metrics/precision(B)", "metrics/recall(B)", "metrics/mAP50(B)", "metrics/mAP50-95(B)"),
     ranking="metrics/mAP50-95(B)",
     gain=_gain,
+    stored=DetectionMetrics.stored,
     table=metrics_table,
+    review=review_detection,
     default_model=DEFAULT_MODEL,
     default_imgsz=640,
     default_data="shapes",

@@ -269,3 +269,50 @@ def test_boxes_keep_their_order_and_their_images(one_json):
         expected = [(x, y, x + 5, y + 5) for image, _, (x, y, _, _) in rows if image == number]
         np.testing.assert_allclose(pixels(record), expected, atol=1e-4)
         assert record.classes.tolist() == [category - 1 for image, category, _ in rows if image == number]
+
+
+def annotation_of(**changes):
+    return {"id": 7, "image_id": 1, "category_id": 1, "bbox": list(BOX), "iscrowd": 0} | changes
+
+
+def test_a_crowd_region_is_no_label_and_is_kept_for_scoring(one_json):
+    crowd = annotation_of(iscrowd=1, category_id=2, bbox=[32, 24, 64, 12], area=5)
+    plain, with_crowd = (read_data_set(one_json([annotation_of(), *more])).splits["train"] for more in ((), (crowd,)))
+    np.testing.assert_array_equal(with_crowd.boxes, plain.boxes)
+    np.testing.assert_array_equal(with_crowd.classes, plain.classes)
+    assert plain[0].scoring is None
+    scoring = with_crowd[0].scoring
+    assert scoring.crowd_boxes.tolist() == [[0.5, 0.5, 1, 0.75]]  # clipped
+    assert scoring.crowd_classes.tolist() == [1]
+    assert not scoring.is_difficult.any()
+
+
+@pytest.mark.parametrize("bbox", [[100, 10, 4, 5], None, [1, 2, 3], [1, 2, float("nan"), 4], [10, 10, 0, 5]])
+def test_a_crowd_region_without_a_box_in_the_image_is_left_out_for_good(one_json, bbox):
+    data = read_data_set(one_json([annotation_of(), annotation_of(id=8, iscrowd=1, bbox=bbox)]))
+    assert data.splits["train"][0].scoring is None
+    assert not data.findings.has_errors
+
+
+def test_the_area_of_an_object_is_what_its_annotation_tells(one_json):
+    areas = [100.5, None, "8", -1, float("nan"), 10**400]
+    rows = [annotation_of(id=number, bbox=[number, 2, 8, 8], area=area) for number, area in enumerate(areas)]
+    data = read_data_set(one_json([*rows, annotation_of(id=6, bbox=[6, 2, 8, 8])]))
+    told = data.splits["train"][0].scoring.areas
+    assert told[0] == 100.5
+    assert len(told) == 7
+    assert np.isnan(told[1:]).all()
+
+
+def test_areas_stay_with_their_boxes_where_others_are_dropped(one_json):
+    outside = annotation_of(bbox=[100, 10, 4, 5], area=1)
+    data = read_data_set(one_json([outside, annotation_of(area=2), outside, annotation_of(bbox=[0, 0, 4, 4], area=3)]))
+    assert data.splits["train"][0].scoring.areas.tolist() == [2, 3]
+
+
+def test_a_crowd_of_a_category_that_the_given_names_lack_is_left_out(one_json):
+    crowds = [annotation_of(iscrowd=1, category_id=category) for category in (1, 2)]
+    root = one_json([annotation_of(), *crowds])
+    (root / "data.yaml").write_text("train: labels.json\nnames: [a]\n")
+    data = read_data_set(root / "data.yaml")
+    assert data.splits["train"][0].scoring.crowd_classes.tolist() == [0]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
@@ -282,3 +283,36 @@ def test_signs_are_read_as_their_readme_tells(test_data):
     large = [record.path.name for records in data.splits.values() for record in records if record.height == 3024]
     assert sorted(large) == ["IMG_5874.JPG", "IMG_5935.JPG", "IMG_5978.JPG"]
     assert data.messages == ()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "y/" * 3000, '"a\\0b"', '"a\\ud800b"', '~"'], ids=lambda name: name[:6])
+def test_a_place_that_no_system_has_is_told_like_any_that_does_not_exist(name, folders):
+    root = folders("train/a/1.png", "train/b/2.png")
+    described = root / "data.yaml"
+    described.write_text(f"train: train\nval: {name}\n", encoding="utf-8")
+    assert read(described, splits=("train",)).names == ("a", "b")
+    with pytest.raises(DataError, match=r"does not exist; it should hold a folder of images for each class"):
+        read(described)
+    described.write_text(f"path: {name}\ntrain: train\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"path = .*: there is no folder"):
+        read(described)
+
+
+@pytest.mark.parametrize("source", ["x" * 300, "y/" * 3000, "a\0b", "a\udcffb", "~no body of this name/a"], ids=ascii)
+def test_a_data_set_at_such_a_place_is_told_to_be_missing(source):
+    with pytest.raises(DataError, match="no such file or folder"):
+        read(source)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are Unicode")
+def test_a_folder_whose_name_is_no_unicode_is_no_class_and_a_file_may_have_such_a_name(folders):
+    root = folders("train/a/1.png", "train/b/2.png")
+    image = root / "train" / "a" / "1.png"
+    image.rename(image.with_name(os.fsdecode(b"caf\xe9.png")))
+    data = read(root)
+    assert len(data.splits["train"].digest()) == 64
+    (root / "train" / "b").rename(root / "train" / os.fsdecode(b"\xe9t\xe9"))
+    with pytest.raises(
+        DataError, match=r"'\\udce9t\\udce9' names a class and is no valid Unicode, .* rename the class"
+    ):
+        read(root)

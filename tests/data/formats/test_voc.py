@@ -287,3 +287,16 @@ def test_hidden_files_beside_the_xml_are_passed_over(tree):
     data = read_data_set(root)
     assert len(data.splits["train"]) == 1
     assert data.messages == ()
+
+
+def test_a_difficult_object_is_a_label_that_scoring_need_not_find(tree):
+    root = tree({"1": [("a", BOX), ("a", (1, 1, 9, 9))], "2": [("a", BOX)]})
+    path = root / "Annotations" / "1.xml"
+    path.write_text(path.read_text().replace("<difficult>1</difficult>", "<difficult> 0 </difficult>", 1))
+    path = root / "Annotations" / "2.xml"
+    path.write_text(path.read_text().replace("<difficult>1</difficult>", "<truncated>1</truncated>"))
+    first, second = read_data_set(root).splits["train"]
+    assert first.classes.tolist() == [0, 0]
+    assert first.scoring.is_difficult.tolist() == [False, True]
+    assert np.isnan(first.scoring.areas).all()
+    assert second.scoring.is_difficult.tolist() == [False]

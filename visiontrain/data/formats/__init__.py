@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from visiontrain.data.formats.coco import CocoReader
-from visiontrain.data.formats.files import folder_listing
+from visiontrain.data.formats.files import exists, folder_listing, is_unicode
 from visiontrain.data.formats.image_folders import ImageFolderReader
 from visiontrain.data.formats.labels_csv import LabelsCsvReader
 from visiontrain.data.formats.voc import VocReader
 from visiontrain.data.formats.yolo import YoloReader
 from visiontrain.data.images import MAX_PIXELS
 from visiontrain.errors import ConfigError, DataError
+from visiontrain.folders import with_home
 from visiontrain.protocols import Reader
 from visiontrain.sample import DataSet
 
@@ -62,12 +63,18 @@ def read_data_set(
         ConfigError: If `data_format` is unknown.
         DataError: If `source` is missing, of no known format or faulty; all faults at once.
     """
-    path = Path(source).expanduser()
+    path = with_home(source)
     if data_format not in (AUTO, *formats):
         raise ConfigError(f"data_format = {data_format!r} is unknown; choose one of {', '.join((AUTO, *formats))}")
-    if not path.exists():
+    if not exists(path):
         raise DataError(f"data = {str(source)!r}: no such file or folder; {folder_listing(path.absolute().parent)}")
     data = _reader_of(path, data_format, formats).read(path, splits, max_pixels=max_pixels)
+    odd = [name for name in data.names if not is_unicode(name)]
+    if odd:
+        raise DataError(
+            f"{path}: {odd[0]!a} names a class and is no valid Unicode, so no file could hold it; rename the "
+            "class, or the folder that it is named after"
+        )
     if data.faults and not is_lenient:
         raise DataError(data.faults)
     return data

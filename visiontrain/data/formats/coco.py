@@ -9,8 +9,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from visiontrain.data.formats.coco_file import PREFIX, CocoFile, label_images, load_coco, looks_like_coco
+from visiontrain.data.formats.coco_file import (
+    PREFIX,
+    CocoFile,
+    image_paths,
+    label_images,
+    load_coco,
+    looks_like_coco,
+)
 from visiontrain.data.formats.description import (
     SPLIT_KEYS,
     described_entries,
@@ -105,6 +113,35 @@ class CocoReader:
         if not found:
             raise DataError(faults)
         return DataSet(source, names, found, tuple(layout.notes), findings, tuple(faults))
+
+
+@dataclass(frozen=True)
+class CocoIds:
+    """The ids, whole numbers or texts, that a data set's own files give."""
+
+    images: Mapping[Path, Any]
+    """By the path of the record."""
+    categories: Mapping[str, Any]
+    """By name."""
+
+
+def coco_ids(source: Path, split: str) -> CocoIds:
+    """The ids of a split's images and categories; those of all splits where there is no such one.
+
+    Raises:
+        DataError: If a file cannot be read.
+    """
+    layout = _find_layout(source)
+    images: dict[Path, Any] = {}
+    categories: dict[str, Any] = {}
+    for name in (split,) if split in layout.files else tuple(layout.files):
+        for path, folder in layout.files[name]:
+            file = load_coco(path)
+            for identifier, place in image_paths(file, folder, name).items():
+                images.setdefault(place, identifier)
+            for identifier, category in file.category_names.items():
+                categories.setdefault(category, identifier)
+    return CocoIds(images, categories)
 
 
 def _note_unlisted(images_of: Mapping[str, Sequence[LabelledImage]], remarks_of: Mapping[str, Remarks]) -> None:

@@ -1,12 +1,13 @@
 """One JSON file of the COCO detection format: what it holds, and where its images lie.
 
 `images` (id, file_name, width, height), `categories` (id, name) and `annotations` (image_id, category_id, bbox as
-x, y, width, height in pixels, iscrowd). Ids may be any whole numbers or texts: sparse, from 0, in any order.
+x, y, width, height in pixels, area, iscrowd). Ids may be any whole numbers or texts: sparse, from 0, in any order.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,8 @@ from visiontrain.findings import Tally
 PEEK_BYTES = 1 << 16
 PROBES = 20
 """Images by which the folder that holds them is guessed."""
+LARGEST_AREA = 1e10
+"""Square pixels, of COCO's range of all areas."""
 PREFIX = "instances_"
 """Of the names of files that hold boxes, beside those of captions and key points."""
 
@@ -134,14 +137,15 @@ def label_images(file: CocoFile, folder: Path | None, remarks: Remarks) -> list[
     except DataError as error:
         remarks.faults.extend(error.faults)
         return []
-    paths = {image["id"]: _path_of(folder, image["file_name"]) for image in file.images}
-    boxes_of = _boxes(file, paths, remarks)
+    paths = image_paths(file, folder, remarks.split)
+    boxes_of, crowds_of = _boxes(file, paths, remarks)
     labelled: list[LabelledImage] = []
     missing: list[str] = []
     for image in file.images:
         path = paths[image["id"]]
         if is_file(path):
-            labelled.append(LabelledImage(path, boxes_of.get(image["id"], ()), _told_size(image)))
+            boxes, crowds = boxes_of.get(image["id"], ()), crowds_of.get(image["id"], ())
+            labelled.append(LabelledImage(path, boxes, _told_size(image), crowds))
         else:
             missing.append(f"{image['file_name']!r} (image id {image['id']})")
             remarks.add("image-missing", file.path, text=missing[-1])
@@ -154,14 +158,32 @@ def label_images(file: CocoFile, folder: Path | None, remarks: Remarks) -> list[
     return labelled
 
 
+def image_paths(file: CocoFile, folder: Path | None, split: str) -> dict[Any, Path]:
+    """Where each image of a file lies, by its id.
+
+    Args:
+        file: What was loaded.
+        folder: What `file_name` is relative to; None guesses it.
+        split: That the file is of.
+
+    Raises:
+        DataError: If the folder cannot be guessed.
+    """
+    folder = folder or _guess_folder(split, file)
+    return {image["id"]: _path_of(folder, image["file_name"]) for image in file.images}
+
+
 def _told_size(image: Mapping[str, Any]) -> tuple[int, int] | None:
     height, width = image.get("height"), image.get("width")
     return (height, width) if isinstance(height, int) and isinstance(width, int) and height * width > 0 else None
 
 
-def _boxes(file: CocoFile, paths: Mapping[Any, Path], remarks: Remarks) -> dict[Any, list[PixelBox]]:
-    """The boxes of each image, by its id, in the order of the file."""
+def _boxes(
+    file: CocoFile, paths: Mapping[Any, Path], remarks: Remarks
+) -> tuple[dict[Any, list[PixelBox]], dict[Any, list[PixelBox]]]:
+    """The boxes and the crowd regions of each image, by its id, in the order of the file."""
     boxes_of: dict[Any, list[PixelBox]] = {}
+    crowds_of: dict[Any, list[PixelBox]] = {}
     seen: dict[tuple[Any, ...], list[Any]] = {}
     unknown = Tally()
     for number, annotation in enumerate(file.annotations):
@@ -180,21 +202,28 @@ def _boxes(file: CocoFile, paths: Mapping[Any, Path], remarks: Remarks) -> dict[
             unknown.add(place._replace(text=f"{place.text}, category {category!r}").finding())
         elif annotation.get("iscrowd"):
             place.note("box-crowd", remarks)
+            if numbers is not None:
+                crowds_of.setdefault(image, []).append(_pixel_box(file, annotation, numbers, place))
         elif numbers is None:
             place.note("row-no-box", remarks, f"{row!r:.40}")
         elif _is_repeated(seen.setdefault((image, category, numbers), []), annotation.get("segmentation")):
             place.note("row-twice", remarks)
         else:
-            x, y, width, height = numbers
-            box = PixelBox((x, y, x + width, y + height), file.category_names[category], place)
-            boxes_of.setdefault(image, []).append(box)
+            boxes_of.setdefault(image, []).append(_pixel_box(file, annotation, numbers, place))
     if unknown.count:
         remarks.findings.put("class-unknown", remarks.split, unknown)
         remarks.refuse(
             f"{unknown.count} annotations have a category that {file.path} does not list: {unknown}; "
             f"its ids are {first_of(list(map(str, file.category_names)))}; add the category or correct the annotations"
         )
-    return boxes_of
+    return boxes_of, crowds_of
+
+
+def _pixel_box(file: CocoFile, annotation: Mapping[str, Any], numbers: tuple[float, ...], place: Place) -> PixelBox:
+    x, y, width, height = numbers
+    told = annotation.get("area")
+    area = float(told) if isinstance(told, int | float) and 0 <= told <= LARGEST_AREA else math.nan
+    return PixelBox((x, y, x + width, y + height), file.category_names[annotation["category_id"]], place, area)
 
 
 def _is_repeated(outlines: list[Any], outline: Any) -> bool:

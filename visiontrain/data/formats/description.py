@@ -15,6 +15,7 @@ import yaml
 
 from visiontrain.data.formats.files import SHOWN, folder_listing, is_folder
 from visiontrain.errors import DataError
+from visiontrain.folders import with_home
 
 YAML_NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -124,7 +125,7 @@ def _expanded(text: str, path: Path) -> Path:
     filled = os.path.expandvars(text)
     if "$" in filled:
         raise DataError(f"{path}: {text!r} names an environment variable that is not set; set it or write the path")
-    return Path(filled).expanduser()
+    return with_home(filled)
 
 
 def root_of(description: Mapping[str, Any], path: Path) -> Path:

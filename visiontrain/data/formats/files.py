@@ -97,6 +97,15 @@ def exists(path: Path) -> bool:
         return False
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written down. Bytes of a file's name that are no UTF-8 come as parts of no letter."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def folder_listing(folder: Path) -> str:
     """A clause that tells what a folder holds."""
     if not is_folder(folder):
@@ -207,10 +216,16 @@ def clip_to_image(box: tuple[float, ...], place: Place, remarks: Remarks) -> tup
         place: Where it was read, for the remark.
         remarks: Told of a box that is dropped, or clipped by more than rounding explains.
     """
-    clipped = tuple(min(1.0, max(0.0, side)) for side in box)
-    if clipped[2] <= clipped[0] or clipped[3] <= clipped[1]:
+    clipped = clip_box(box)
+    if clipped is None:
         place.note("box-without-area", remarks)
         return None
     if max(abs(a - b) for a, b in zip(box, clipped, strict=True)) > ROUNDING:
         place.note("box-clipped", remarks)
     return clipped
+
+
+def clip_box(box: tuple[float, ...]) -> tuple[float, ...] | None:
+    """The part of a box in fractions that lies in the image; None where there is none."""
+    clipped = tuple(min(1.0, max(0.0, side)) for side in box)
+    return None if clipped[2] <= clipped[0] or clipped[3] <= clipped[1] else clipped

@@ -37,6 +37,7 @@ from visiontrain.data.formats.files import (
     exists,
     find_images,
     folder_listing,
+    is_folder,
     visible_files,
 )
 from visiontrain.data.images import IMAGE_SUFFIXES, MAX_PIXELS
@@ -62,7 +63,7 @@ class ImageFolderReader:
         entries = [entry for of_split in layout.folders.values() for entry in of_split]
         if not any(exists(entry) for entry in entries):
             return bool(entries) and not any(entry.suffix.lower() in LIST_SUFFIXES for entry in entries)
-        folders = [entry for entry in entries if entry.is_dir()]
+        folders = [entry for entry in entries if is_folder(entry)]
         return not any(map(_is_of_detection, folders)) and any(map(_holds_classes, folders))
 
     def read(self, source: Path, splits: Sequence[str], *, max_pixels: int = MAX_PIXELS) -> DataSet:
@@ -111,15 +112,15 @@ class _FolderLayout:
     def _class_folders(self, split: str) -> list[Path]:
         """In the order of their names, which is the order of the records."""
         faults = [
-            f"{folder}: {'is no folder' if folder.exists() else 'does not exist'}; it should hold a folder of images "
+            f"{folder}: {'is no folder' if exists(folder) else 'does not exist'}; it should hold a folder of images "
             f"for each class; {folder_listing(folder.parent)}"
             for folder in self.folders[split]
-            if not folder.is_dir()
+            if not is_folder(folder)
         ]
         faults += [
             f"{folder}: holds images, but no folders; make one for each class; {folder_listing(folder)}"
             for folder in self.folders[split]
-            if folder.is_dir() and not visible_folders(folder) and visible_files(folder, *IMAGE_SUFFIXES)
+            if is_folder(folder) and not visible_folders(folder) and visible_files(folder, *IMAGE_SUFFIXES)
         ]
         if faults:
             raise DataError(faults)

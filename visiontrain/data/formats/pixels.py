@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from visiontrain.data.formats.files import (
     ROUNDING,
     SHOWN,
     Place,
     Remarks,
+    clip_box,
     clip_to_image,
     note_repeats,
     read_sizes,
 )
 from visiontrain.data.images import MAX_PIXELS
 from visiontrain.errors import DataError
-from visiontrain.sample import Record, Records
+from visiontrain.sample import Record, Records, ScoringLabels
 
 BEYOND_SHARE = 0.1
 """From this share of boxes beyond the image on, they are tried for corners instead of sizes."""
@@ -38,6 +40,10 @@ class PixelBox(NamedTuple):
     """Of its class."""
     place: Place
     """Where it was read, for remarks."""
+    area: float = math.nan
+    """Square pixels of the object, where the label tells."""
+    is_difficult: bool = False
+    """Whether it need not be found."""
 
 
 class LabelledImage(NamedTuple):
@@ -47,6 +53,8 @@ class LabelledImage(NamedTuple):
     boxes: Sequence[PixelBox]
     told_size: tuple[int, int] | None
     """Height and width by the label file; None where it tells none."""
+    crowds: Sequence[PixelBox] = ()
+    """Regions of any number of objects: no labels, but scoring passes over what is found in them."""
 
 
 def number_row(values: Sequence[Any]) -> tuple[float, ...] | None:
@@ -133,14 +141,43 @@ def _make_record(image: LabelledImage, size: tuple[int, int], index_of: Mapping[
     if image.told_size not in (None, size):
         told = "×".join(map(str, reversed(image.told_size or ())))
         remarks.add("image-size", image.path, text=f"width × height {width}×{height}, labels {told}")
-    boxes: list[tuple[float, ...]] = []
-    classes: list[int] = []
-    for (x1, y1, x2, y2), name, place in image.boxes:
-        clipped = clip_to_image((x1 / width, y1 / height, x2 / width, y2 / height), place, remarks)
+    labels: list[tuple[tuple[float, ...], PixelBox]] = []
+    for label in image.boxes:
+        clipped = clip_to_image(_fractions(label.box, width, height), label.place, remarks)
         if clipped is not None:
-            boxes.append(clipped)
-            classes.append(index_of[name])
-    return Record(image.path, *size, np.array(boxes, np.float32).reshape(-1, 4), np.array(classes, np.int64))
+            labels.append((clipped, label))
+    boxes, classes = _arrays(labels, index_of)
+    return Record(image.path, *size, boxes, classes, _scoring_labels(image, size, labels, index_of))
+
+
+def _scoring_labels(
+    image: LabelledImage,
+    size: tuple[int, int],
+    labels: Sequence[tuple[tuple[float, ...], PixelBox]],
+    index_of: Mapping[str, int],
+) -> ScoringLabels | None:
+    """What is known beside the boxes, if anything; `labels` are those kept, each after its clipped box."""
+    height, width = size
+    areas = np.array([label.area for _, label in labels], np.float64)
+    is_difficult = np.array([label.is_difficult for _, label in labels], bool)
+    clipped = [(clip_box(_fractions(crowd.box, width, height)), crowd) for crowd in image.crowds]
+    crowds = [(box, crowd) for box, crowd in clipped if box is not None and crowd.name in index_of]
+    if not crowds and not is_difficult.any() and np.isnan(areas).all():
+        return None
+    return ScoringLabels(areas, is_difficult, *_arrays(crowds, index_of))
+
+
+def _fractions(box: tuple[float, ...], width: int, height: int) -> tuple[float, ...]:
+    x1, y1, x2, y2 = box
+    return x1 / width, y1 / height, x2 / width, y2 / height
+
+
+def _arrays(
+    labels: Sequence[tuple[tuple[float, ...], PixelBox]], index_of: Mapping[str, int]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Boxes (N, 4) and classes (N,)."""
+    boxes = np.array([box for box, _ in labels], np.float32).reshape(-1, 4)
+    return boxes, np.array([index_of[label.name] for _, label in labels], np.int64)
 
 
 def _check_unit(images: Sequence[tuple[LabelledImage, tuple[int, int]]], remarks: Remarks, *, are_sizes: bool) -> None:

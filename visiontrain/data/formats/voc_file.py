@@ -32,7 +32,8 @@ def read_voc(path: Path, remarks: Remarks, image: Path | None = None) -> VocFile
 
     xmin, ymin, xmax, ymax are the edges of the box in pixels, nothing subtracted: that is how labeling programs write
     them today. (Those of the Pascal VOC challenges themselves count from 1, so their left and top edges are one pixel
-    too far right and down.) Objects marked difficult or truncated are boxes like any other.
+    too far right and down.) Objects marked difficult are boxes like any other to training, while scoring passes over
+    them, as the challenges' rules have it. Objects marked truncated are boxes like any other.
 
     Args:
         path: The file.
@@ -67,7 +68,7 @@ def read_voc(path: Path, remarks: Remarks, image: Path | None = None) -> VocFile
             place.note("row-twice", remarks)
         else:
             seen.add((name, box))
-            boxes.append(PixelBox(box, name, place))
+            boxes.append(PixelBox(box, name, place, is_difficult=_text(element, "difficult") == "1"))
     file_name = _text(root, "filename").replace("\\", "/").rpartition("/")[2]
     return VocFile(file_name, _told_size(root), tuple(boxes))
 
