@@ -60,8 +60,8 @@ MUTATIONS = {
         edits=(
             (
                 FIT,
-                "batch = host_batch.to(run.device)",
-                "batch = host_batch.to(run.device)\n"
+                "for batch in on_device(batches, run.device):",
+                "for batch in on_device(batches, run.device):\n"
                 "        if (planned.start + int(run.gradients._sums.num_images)) % run.plan.num_images == 0:\n"
                 "            run.gradients.optimizer.zero_grad()",
             ),
