@@ -52,7 +52,7 @@ def meter(monkeypatch):
 def free(monkeypatch):
     """A function that sets the free memory, so that training may take so many images' worth and no byte more."""
 
-    def room_for(images, *, window=64 * 3 * 64**2):
+    def room_for(images, *, window=16 * 3 * 64**2):
         num_bytes = FIXED + images * IMAGE + window
         monkeypatch.setattr(auto_batch, "free_memory", lambda device: int(num_bytes / 0.6) + 2)
 
@@ -60,44 +60,56 @@ def free(monkeypatch):
 
 
 @pytest.fixture
-def opened(small_network, tiny_yolo):
-    """A function that opens the session of a small network on 80 images."""
-    data = str(tiny_yolo(80))
+def data(tiny_yolo):
+    """20 images."""
+    return str(tiny_yolo(20))
+
+
+@pytest.fixture
+def opened(small_network, data):
+    """A function that opens the session of a small network on them, with windows of 16 images."""
 
     def open_it(**keys):
-        settings = {"model": str(small_network), "data": data, "imgsz": 64, "epochs": 2, "batch": "auto", **keys}
+        settings = {
+            "model": str(small_network),
+            "data": data,
+            "imgsz": 64,
+            "epochs": 2,
+            "batch": "auto",
+            "nbs": 16,
+            **keys,
+        }
         return open_session(load_config("plan", python=settings))
 
     return open_it
 
 
-@pytest.mark.parametrize(("images", "batch"), [(200, 64), (64, 64), (63, 32), (17, 16), (16, 16), (15, 8), (1, 1)])
+@pytest.mark.parametrize(("images", "batch"), [(200, 16), (16, 16), (15, 8), (3, 2), (1, 1)])
 def test_it_is_the_largest_that_divides_the_window_and_fits(opened, meter, free, images, batch):
     free(images)
     keys = {"norm": "group"} if batch == 1 else {}
     session = opened(**keys)
     assert session.config.batch == batch
     assert session.recipe.plan.batch == batch
-    assert session.recipe.plan.full_window == 64
+    assert session.recipe.plan.full_window == 16
     assert session.config.origin("batch") == "decided"
     assert meter.tried == list(MEASURED)
 
 
-def test_minus_one_and_texts_mean_the_same(opened, meter, free):
-    free(20)
-    for typed in (-1, "-1", "AUTO"):
-        assert opened(batch=typed).config.batch == 16
+def test_minus_one_means_the_same(opened, meter, free):
+    free(9)
+    assert opened(batch=-1).config.batch == 8
 
 
 def test_no_more_images_than_there_are_and_no_more_than_nbs(opened, meter, free):
     free(1000)
-    assert opened(nbs=256).config.batch == 64  # of 80 images
-    assert opened(nbs=24).config.batch == 24
+    assert opened(nbs=64).config.batch == 16  # of 20 images
+    assert opened(nbs=12).config.batch == 12
 
 
 def test_where_no_divisor_comes_near_a_power_of_two_is_taken(opened, meter, free):
-    free(40, window=61 * 3 * 64**2)
-    assert opened(nbs=61).config.batch == 32
+    free(10, window=13 * 3 * 64**2)
+    assert opened(nbs=13).config.batch == 8
 
 
 def test_a_single_image_that_does_not_fit_is_told_before_anything_is_made(opened, meter, free):
@@ -119,6 +131,16 @@ def test_without_a_meter_the_estimate_decides(opened, monkeypatch):
     assert opened().config.batch == 8
 
 
+def test_nothing_is_tried_that_may_not_fit_as_the_system_would_end_the_process(opened, meter, free, monkeypatch):
+    monkeypatch.setattr(auto_batch, "training_bytes", lambda network, imgsz, images: FIXED + images * IMAGE)
+    free(3)
+    assert opened().config.batch == 2
+    assert meter.tried == []
+    free(4)
+    assert opened().config.batch == 4
+    assert meter.tried == list(MEASURED)
+
+
 def test_what_runs_out_of_memory_when_tried_does_not_fit(opened, meter, free, monkeypatch):
     free(64)
     monkeypatch.setattr(meter, "peak", lambda run: NEVER_FITS)
@@ -127,10 +149,10 @@ def test_what_runs_out_of_memory_when_tried_does_not_fit(opened, meter, free, mo
 
 
 def test_the_cache_takes_its_part_of_the_memory(opened, meter, free):
-    free(32)
-    assert opened().config.batch == 32
-    assert opened(cache="ram").config.batch == 16  # the 80 images of 64 × 64 take what was left
-    assert opened(cache="disk").config.batch == 32
+    free(8)
+    assert opened().config.batch == 8
+    assert opened(cache="ram").config.batch == 4  # the 20 images of 64 × 64 take what was left
+    assert opened(cache="disk").config.batch == 8
 
 
 def test_measuring_leaves_network_and_random_numbers_as_they_were(opened, meter, free):
@@ -139,7 +161,7 @@ def test_measuring_leaves_network_and_random_numbers_as_they_were(opened, meter,
     torch.manual_seed(7)
     measured, drawn = opened(), torch.rand(3)
     torch.manual_seed(7)
-    plain = opened(batch=16)
+    plain = opened(batch=8)
     torch.testing.assert_close(torch.rand(3), drawn, rtol=0, atol=0)
     for name, tensor in plain.network.state_dict().items():
         assert torch.equal(measured.network.state_dict()[name], tensor), name
@@ -186,19 +208,18 @@ def test_the_worst_sample_joins_the_richest_images(keys, most):
 
 
 def test_the_plan_says_what_was_found(opened, meter, free, capsys):
-    free(16)
-    session = opened()
-    document = plan_document(session)
-    assert document["batch"] == 16
-    assert document["batch_auto"]["needed"] == FIXED + 16 * IMAGE + 64 * 3 * 64**2
+    free(8)
+    document = plan_document(opened())
+    assert document["batch"] == 8
+    assert document["batch_auto"]["needed"] == FIXED + 8 * IMAGE + 16 * 3 * 64**2
     assert plan_document(opened(batch=8))["batch_auto"] is None
 
 
-def test_the_command_says_what_was_found(opened, meter, free, small_network, tiny_yolo, capsys):
-    free(16)
-    words = [f"model={small_network}", f"data={tiny_yolo(80)}", "imgsz=64", "epochs=2", "batch=auto"]
+def test_the_command_says_what_was_found(opened, meter, free, small_network, data, capsys):
+    free(8)
+    words = [f"model={small_network}", f"data={data}", "imgsz=64", "epochs=2", "nbs=16", "batch=auto"]
     assert main(["plan", *words]) == 0
-    assert "batch 16 (auto: 0.9 of 1.5 GB) × accumulate 4 = 64 images per update" in capsys.readouterr().out
+    assert "batch 8 (auto: 0.5 of 0.8 GB) × accumulate 2 = 16 images per update" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mode", ["val", "predict", "compare"])

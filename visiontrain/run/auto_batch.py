@@ -71,7 +71,9 @@ def with_measured_batch(
     is_cuda = setup.device.type == "cuda"
     budget = int((MOST_OF_CUDA if is_cuda else MOST_OF_MEMORY) * free) - taken
     trial = _Trial(config, task, network, train, setup, precision)
-    meter = meter_of(setup.device)
+    # A GPU that runs out of memory says so; on a CPU the system ends the process, so nothing large is tried there.
+    is_safe = is_cuda or trial.estimated()(max(MEASURED)) <= budget
+    meter = meter_of(setup.device) if is_safe else None
     needs = trial.estimated() if meter is None else trial.measured(meter)
     sizes = [size for size in micro_batch_sizes_for(config.nbs, len(train)) if needs(size) <= budget]
     while sizes:
@@ -112,7 +114,7 @@ class _Trial:
         self._precision = precision
         self._imgsz = largest_size(config, max(network.strides))
         self._recipe = decide_recipe(self._config, task, len(train))
-        self._sample = _sample_at_worst(self._imgsz, most_labels(train, config))
+        self._num_labels = most_labels(train, config)
 
     def estimated(self) -> Callable[[int], int]:
         """Bytes by images, from what a forward pass keeps."""
@@ -152,8 +154,9 @@ class _Trial:
         self, gradients: GradientWindow, network: Network, criterion: Criterion, sizes: tuple[int, ...]
     ) -> None:
         gradients.open(sum(sizes))
+        sample = _sample_at_worst(self._imgsz, self._num_labels)
         for number, size in enumerate(sizes, start=1):
-            batch = self._task.collate([self._sample] * size).to(self._setup.device)
+            batch = self._task.collate([sample] * size).to(self._setup.device)
             with gradients.micro_batch(last=number == len(sizes)):
                 with self._precision.autocast():
                     outputs = network(batch.images)
