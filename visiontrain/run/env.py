@@ -43,7 +43,8 @@ def environment() -> dict[str, Any]:
     return {
         "visiontrain": visiontrain.__version__,
         "python": platform.python_version(),
-        "system": platform.platform(),
+        # Not platform.platform(), which starts a program to ask for the processor.
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": available_cores(),
         "threads": torch.get_num_threads(),
         "native_bf16": has_native_bf16(),
