@@ -170,3 +170,11 @@ def test_a_classifier_of_several_classes_an_image_is_not_compared_with_one_of_on
     with pytest.raises(ConfigError, match=r"multi_label = False: the network's own, .* is True"):
         compare_run(load_config("compare", python=keys))
     assert not (tmp_path / "compared").exists()
+
+
+def test_each_file_is_blamed_under_its_own_key(trained, tmp_path):
+    asked = load_config("compare", python={"model": "det-n", "weights": "det-s", "save_dir": str(tmp_path / "c")})
+    with pytest.raises(ConfigError) as refused:
+        compare_run(asked)
+    assert [fault.partition(":")[0] for fault in refused.value.faults] == ["model", "weights"]
+    assert not (tmp_path / "c").exists()

@@ -175,3 +175,10 @@ def test_as_one_class_crowd_regions_are_of_it_too(crowded_set):
     first, *_ = DETECT.read(config, ("val",)).splits["val"]
     assert first.scoring is not None
     assert first.scoring.crowd_classes.tolist() == [0]
+
+
+def test_the_folder_of_a_training_run_is_not_written_into(trained, tmp_path):
+    before = {path: path.stat().st_mtime_ns for path in trained.save_dir.rglob("*")}
+    with pytest.raises(ConfigError, match="is the folder of a training run, whose results"):
+        val_run(settings(trained, tmp_path, save_dir=str(trained.save_dir), exist_ok=True))
+    assert {path: path.stat().st_mtime_ns for path in trained.save_dir.rglob("*")} == before

@@ -5,6 +5,7 @@ Both see the same images, and their difference is resampled with them: what make
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
@@ -80,13 +81,15 @@ def _load_both(config: Config) -> tuple[ScoredModel, ScoredModel]:
         raise ConfigError(missing)
     loaded: list[ScoredModel] = []
     faults: list[str] = []
-    for path in (config.model, config.weights):
+    for key in ("model", "weights"):
+        path = getattr(config, key)
         try:
             of_data = {key: getattr(loaded[0].config, key) for key in _OF_THE_DATA} if loaded else {}
             one = load_for_scoring(with_task(replace(config, model=path)).decide(**of_data))
             loaded.append(replace(one, config=one.config.decide(**of_data)))
         except UserError as error:
-            faults += error.faults
+            # What loads a model calls it `model`; here that may be the other file.
+            faults += [re.sub(r"^model\b", key, fault) for fault in error.faults]
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     a, b = loaded

@@ -66,7 +66,8 @@ class RunFolder:
         """The scores in detail."""
         document = self._json(
             "review.json",
-            "is not there: nothing was scored yet, or with an older version; score again with visiontrain val",
+            "is not there: nothing was scored yet, or with an older version; visiontrain val scores its weights and "
+            "makes a page of its own",
             lambda value: value,
         )
         if document is None or document == {}:

@@ -86,6 +86,7 @@ def val_run(config: Config) -> ValResult:
     ids = result_ids(config, records, data_names=data_names, names=data.names) if config.save_json else None
     with scoring(model, records) as scorer:
         folder = make_folder(config)
+        _check_is_no_training(folder)
         metrics, losses = scorer.score(model.network)
         if config.plots:
             scorer.draw(model.network, folder)
@@ -107,6 +108,15 @@ def val_run(config: Config) -> ValResult:
         lines = [*data.messages, model.task.table(metrics), *interval_lines(metrics), *notes]
         print("\n".join([*lines, f"{config.split} split of {config.data}; run {folder}"]))
     return ValResult(metrics, losses, folder)
+
+
+def _check_is_no_training(folder: Path) -> None:
+    """Raises ConfigError if a training run lies in the folder, which exist_ok allows to be written into."""
+    if (folder / "args.yaml").exists():
+        raise ConfigError(
+            f"save_dir: {folder} is the folder of a training run, whose results.json and report would be replaced; "
+            "name another folder, or leave it out"
+        )
 
 
 def _write_predictions(path: Path, metrics: Any, ids: ResultIds) -> str:
