@@ -264,3 +264,10 @@ def test_the_systems_own_meter_finds_what_an_image_takes(opened, monkeypatch):
     per_image = (more[1] - few[1]) / (more[0] - few[0])
     estimated = least_slope / auto_batch.LEAST_OF_ESTIMATE
     assert per_image == pytest.approx(estimated, rel=0.3)  # found from what a forward pass keeps
+
+
+def test_an_image_takes_no_less_than_a_forward_pass_keeps_of_it(opened, meter, free, monkeypatch):
+    monkeypatch.setattr(auto_batch, "training_bytes", lambda network, imgsz, images: FIXED + images * IMAGE)
+    monkeypatch.setattr(meter, "peak", lambda run: FIXED)  # steps of few images whose optimizer takes the most
+    free(8)
+    assert opened(amp=False).config.batch == 8

@@ -42,8 +42,11 @@ MOST_OF_MEMORY, MOST_OF_CUDA = 0.6, 0.8
 """Part of what is free that training may take; a GPU is shared with nobody."""
 MEASURED = (2, 4)
 """Images of the micro-batches that are tried; a single one leaves BatchNorm nothing to average over."""
-LEAST_OF_ESTIMATE = 0.4
-"""An image takes at least this part of what it is estimated to take in fp32: half precision takes half of it."""
+LEAST_OF_ESTIMATE, LEAST_OF_HALF = 1.0, 0.6
+"""Part of what an image is estimated to take in fp32 that it takes at least, in fp32 and in half precision.
+
+Steps of few images may take most of their memory in the optimizer, which hides what an image takes.
+"""
 
 
 def with_measured_batch(
@@ -125,7 +128,8 @@ class _Trial:
         estimated = self.estimated()
         few, more = ((images, peak_of(meter, self.step(images))) for images in MEASURED)
         slope = (estimated(more[0]) - estimated(few[0])) / (more[0] - few[0])
-        return straight_line(few, more, least_slope=LEAST_OF_ESTIMATE * slope)
+        least = LEAST_OF_ESTIMATE if self._precision.dtype is None else LEAST_OF_HALF
+        return straight_line(few, more, least_slope=least * slope)
 
     def step(self, images: int) -> Callable[[], None]:
         """What takes the memory of a run with micro-batches of so many images."""
