@@ -7,6 +7,7 @@ Source: Feng et al. 2021, TOOD (arXiv:2108.07755), section 3.2.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -75,18 +76,14 @@ def assign(
     rows = torch.arange(len(scores), device=scores.device)[:, None] * scores.shape[2] + classes  # (B, N)
 
     def best_of(images: slice, boxes: slice) -> Candidates:
-        own = gt_boxes[images, boxes]
-        overlaps = pairwise_ciou(own, pred_boxes[images]).clamp_(min=0)  # (b, n, A)
-        metric = by_class.index_select(0, rows[images, boxes].flatten()).view_as(overlaps).pow_(alpha)
-        metric *= overlaps.pow(beta / 2).square_()  # halves are whole powers, which torch has a fast way for
+        own = gt_boxes[images, boxes]  # (b, n, 4)
+        fit = by_class.index_select(0, rows[images, boxes].flatten()).view(*own.shape[:2], -1).pow_(alpha)  # (b, n, A)
         allowed = is_inside(anchor_points, own, strides.amin()) & (gt_classes[images, boxes, None] != PADDING)
-        metric.masked_fill_(~allowed, -1.0)  # behind even a metric of 0
-        values, index = _topk(metric, min(topk, metric.shape[-1]))  # (b, n, K)
-        return Candidates(values, index, overlaps.gather(-1, index))
+        return _best(fit, pairwise_ciou(own, pred_boxes[images]).clamp_(min=0), allowed, topk=topk, beta=beta)
 
-    most = MOST_PAIRS_ON_CPU if pred_boxes.device.type == "cpu" else MOST_PAIRS
-    pieces = _pieces(len(gt_boxes), gt_boxes.shape[1], len(anchor_points), most)
-    candidates = _joined([[best_of(images, boxes) for boxes in row] for images, row in pieces])
+    candidates = _in_pieces(
+        best_of, len(gt_boxes), gt_boxes.shape[1], len(anchor_points), is_cpu=pred_boxes.device.type == "cpu"
+    )
     owner, metric, overlaps = _settled(candidates, len(anchor_points))  # (B, A), (B, N, K) twice
     foreground = owner < gt_boxes.shape[1]
     gt_index = torch.where(foreground, owner, 0)
@@ -112,15 +109,25 @@ class Candidates(NamedTuple):
     """CIoU of the prediction with the box, not below 0."""
 
 
-def _pieces(images: int, boxes: int, points: int, most: int) -> list[tuple[slice, list[slice]]]:
-    """Cut (images, boxes) so that a piece has at most `most` pairs of a box and an anchor point, or one box."""
+def _best(fit: Tensor, overlaps: Tensor, allowed: Tensor, *, topk: int, beta: float) -> Candidates:
+    """The up to `topk` anchor points of each box with the highest metric among those allowed; `fit` becomes it."""
+    fit *= overlaps.pow(beta / 2).square_()  # halves are whole powers, which torch has a fast way for
+    fit.masked_fill_(~allowed, -1.0)  # behind even a metric of 0
+    values, index = _topk(fit, min(topk, fit.shape[-1]))
+    return Candidates(values, index, overlaps.gather(-1, index))
+
+
+def _in_pieces(
+    best_of: Callable[[slice, slice], Candidates], images: int, boxes: int, points: int, *, is_cpu: bool
+) -> Candidates:
+    """What `best_of` gives for slices of images and boxes, joined; a piece has few enough pairs, or one box."""
+    most = MOST_PAIRS_ON_CPU if is_cpu else MOST_PAIRS
     height = max(1, most // (boxes * points))
     width = max(1, most // points) if height == 1 else boxes
-    row = [slice(start, min(start + width, boxes)) for start in range(0, boxes, width)]
-    return [(slice(start, min(start + height, images)), row) for start in range(0, images, height)]
-
-
-def _joined(rows: list[list[Candidates]]) -> Candidates:
+    rows = [
+        [best_of(slice(top, top + height), slice(left, left + width)) for left in range(0, boxes, width)]
+        for top in range(0, images, height)
+    ]
     whole = [Candidates(*(torch.cat(parts, dim=1) for parts in zip(*row, strict=True))) for row in rows]
     return Candidates(*(torch.cat(parts, dim=0) for parts in zip(*whole, strict=True)))
 
