@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+import sys
+from contextlib import redirect_stdout
 from importlib.resources import as_file, files
 from itertools import islice, repeat
 from pathlib import Path
@@ -20,7 +22,8 @@ def predicting_figures(repeats: int, *, data: Path | None = None) -> dict[str, o
     with TemporaryDirectory(prefix="visiontrain-predicting-") as folder, as_file(files("visiontrain.bundled")) as sets:
         keys = {"epochs": 1, "imgsz": 64, "plots": False, "quiet": True, "save_dir": str(Path(folder) / "run")}
         model = Model(MODEL)
-        model.train(data=str(data or sets / "shapes" / "data.yaml"), **keys)
+        with redirect_stdout(sys.stderr):  # what is printed here is one document
+            model.train(data=str(data or sets / "shapes" / "data.yaml"), **keys)
         images = sorted((sets / "shapes").rglob("*.jpg"))
         return {"model": MODEL, **{str(size): _latency(model, images, size, 10 * repeats) for size in SIZES}}
 

@@ -110,6 +110,7 @@ def _measure_epoch(session: Session, parts: Parts, windows: Iterable[LoadedWindo
                     losses = criterion(outputs, batch)
                     laps.end("loss")
                     gradients.add(losses, num_images=len(batch))
+                del outputs, losses  # else they are held during the next forward pass
                 laps.end("backward")
             report = gradients.step()
             laps.end("close")

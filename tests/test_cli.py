@@ -19,7 +19,7 @@ def run(*words, cwd):
     """The command line in a process of its own; its last line on standard error says whether torch was loaded."""
     code = (
         "import sys; from visiontrain.cli import main; code = main(sys.argv[1:])\n"
-        "heavy = {'torch', 'numpy', 'yaml', 'rich', 'matplotlib'} & set(sys.modules)\n"
+        "heavy = {'torch', 'torchvision', 'numpy', 'cv2', 'yaml', 'rich', 'matplotlib'} & set(sys.modules)\n"
         "print('loaded:', *sorted(heavy), file=sys.stderr)\n"
         "sys.exit(code)"
     )
@@ -66,9 +66,53 @@ def test_four_faults_are_four_lines_and_nothing_is_loaded_or_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("words", [(), ("help",), ("help", "train"), ("train", "--help"), ("version",), ("export",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("help",),
+        ("help", "train"),
+        ("train", "--help"),
+        ("version",),
+        ("export",),
+        ("trian",),
+        ("batch=8", "train"),
+        ("plan", "nbs=0", "json=True"),
+        ("plan", "accumulate=4"),
+        ("val", "epochs=3"),
+        ("check", "workers=-1", "imgsz"),
+        ("predict", "conf=7"),
+        ("compare", "a.pt", "b.pt", "c.pt"),
+        ("report", "run=a", "project=b"),
+        ("classify", "train", "batch=auto", "batch=8"),
+    ],
+    ids=" ".join,
+)
 def test_help_version_and_errors_load_nothing_heavy(tmp_path, words):
     assert run(*words, cwd=tmp_path).stderr.splitlines()[-1] == "loaded:"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "loads"),
+    [
+        (("train", "cfg=wrong.yaml"), {"yaml"}),
+        (("plan", "model=det-k"), {"yaml"}),
+        (("train", "model=data.yaml"), {"yaml"}),
+        (("val", "model=resnet19"), {"yaml"}),
+        (("verify", "data=gone.yaml", "model=det-k"), {"yaml", "numpy", "cv2"}),
+        (("check", "data=gone.yaml"), {"yaml", "numpy", "cv2"}),
+        (("report",), {"numpy", "cv2"}),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_what_is_misspelled_or_missing_is_told_without_torch(tmp_path, words, loads):
+    (tmp_path / "wrong.yaml").write_text("epochs: many\n")
+    (tmp_path / "data.yaml").write_text("train: images\nnames: [a]\n")
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert set(done.stderr.splitlines()[-1].split()[1:]) <= loads
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.yaml", "wrong.yaml"]
 
 
 @pytest.mark.parametrize("words", [(), ("help",), ("--help",), ("-h",), ("detect",)])

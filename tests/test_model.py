@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,41 @@ def test_verification_returns_the_document_of_the_command(tiny_yolo, capsys):
 def test_wrong_keys_are_refused_as_on_the_command_line():
     with pytest.raises(ConfigError, match=r"epoch.*epochs"):
         Model("det-n").train(epoch=3)
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (5, r"^model = 5: is no name and no path; give a network's name such as 'det-n'"),
+        (True, "^model = True: is no name and no path"),
+        (["det-n"], r"^model = \[det-n\]: is no name and no path"),
+        (b"det-n", "^model = a value of type bytes: is no name and no path"),
+        ("", "^model = '' is not a name or path, or None"),
+        ("det-nn", r"^model = 'det-nn': is neither a network's name .*; the nearest are det-n,"),
+        ("yolo", "^model = 'yolo': is neither a network's name .*; choose one of cls-n"),
+        ("gone.yaml", r"^model = 'gone\.yaml': the file cannot be read"),
+    ],
+)
+def test_what_is_no_model_is_refused_at_once(model, says):
+    with pytest.raises(ConfigError, match=says):
+        Model(model)
+
+
+@pytest.mark.parametrize("model", ["det-n", "resnet18", "det-resnet18", "gone.pt", Path("gone.pt"), None, "None"])
+def test_names_and_weights_that_may_yet_come_are_taken(model):
+    assert Model(model).model == (None if model in (None, "None") else str(model))
+
+
+def test_the_page_is_that_of_the_run_that_the_weights_lie_in_unless_another_is_named(trained, tmp_path, capsys):
+    page = Model(trained.best).report()
+    assert page == trained.save_dir / "report.html"
+    assert capsys.readouterr().out.startswith(f"report in {page}\n")
+    (tmp_path / "runs" / "other" / "weights").mkdir(parents=True)
+    for keys in ({"run": str(tmp_path / "runs" / "other")}, {"project": str(tmp_path / "runs")}):
+        assert Model(trained.best).report(**keys) == tmp_path / "runs" / "other" / "report.html"
+    assert Model().report(project=str(tmp_path)) == page
+    with pytest.raises(ConfigError, match="imgsz: is not a key of report"):
+        Model(trained.best).report(imgsz=64)
 
 
 def test_info_counts_the_network():

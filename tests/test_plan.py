@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from visiontrain.errors import ConfigError
-from visiontrain.plan import TAILS, accumulate_of, cut_evenly, plan_run, plan_windows
+from visiontrain.plan import ALL, TAILS, Part, accumulate_of, cut_evenly, plan_run, plan_windows
 
 runs = st.fixed_dictionaries(
     {
@@ -265,3 +265,70 @@ def test_all_faults_are_told_at_once_and_before_the_first_window_is_asked_for():
     assert [fault.split()[0] for fault in caught.value.faults] == [
         *("num_images", "batch", "nbs", "epochs", "warmup_epochs", "tail")
     ]
+
+
+groups = st.integers(1, 6)
+"""Numbers of processes."""
+
+
+def parts_of(window, processes, most=None):
+    """For each micro-batch what every process takes of it."""
+    shares = [Part(process, processes, most).of(window) for process in range(processes)]
+    return list(zip(*shares, strict=True))
+
+
+@given(runs, groups, st.none() | st.integers(1, 40))
+def test_the_parts_of_all_processes_are_the_images_of_the_window_once_each(run, processes, most):
+    for window in plan_run(**run).windows(0):
+        images = [
+            image
+            for micro_batch in parts_of(window, processes, most)
+            for part in micro_batch
+            for image in range(part.start, part.start + part.size)
+        ]
+        assert images == list(range(window.start, window.stop))
+
+
+@given(runs, groups, st.none() | st.integers(1, 40))
+def test_parts_of_a_micro_batch_differ_by_at_most_one_image_and_end_the_window_together(run, processes, most):
+    for window in plan_run(**run).windows(0):
+        micro_batches = parts_of(window, processes, most)
+        for parts in micro_batches:
+            assert max(part.size for part in parts) - min(part.size for part in parts) <= 1
+        ends = [{part.is_last for part in parts} for parts in micro_batches]
+        assert ends == [{False}] * (len(micro_batches) - 1) + [{True}]
+
+
+@given(runs, groups)
+def test_processes_share_the_micro_batches_that_were_planned(run, processes):
+    for window in plan_run(**run).windows(0):
+        shared = [sum(part.size for part in parts) for parts in parts_of(window, processes)]
+        assert tuple(shared) == window.sizes
+        assert ALL.of(window) == window.micro_batches
+
+
+@given(runs, groups, st.integers(1, 40))
+def test_a_window_is_cut_into_more_micro_batches_where_fewer_images_fit(run, processes, most):
+    for window in plan_run(**run).windows(0):
+        shared = [sum(part.size for part in parts) for parts in parts_of(window, processes, most)]
+        assert max(shared) <= most
+        if most >= max(window.sizes):
+            assert tuple(shared) == window.sizes
+        else:
+            assert len(shared) == sum(-(-size // most) for size in window.sizes)
+
+
+def test_where_there_are_fewer_images_than_processes_some_take_part_with_none():
+    (window,) = plan_run(num_images=5, batch=3, nbs=5).windows(0)
+    assert window.sizes == (3, 2)
+    taken = [[(part.start, part.size) for part in Part(process, 4).of(window)] for process in range(4)]
+    assert taken == [[(0, 1), (3, 1)], [(1, 1), (4, 1)], [(2, 1), (5, 0)], [(3, 0), (5, 0)]]
+
+
+@given(runs, groups)
+def test_the_smallest_share_is_the_least_that_a_process_with_images_has_of_a_micro_batch(run, processes):
+    plan = plan_run(**run)
+    sizes = {
+        size for window in windows_of(plan) for parts in parts_of(window, processes) for size in {p.size for p in parts}
+    }
+    assert plan.smallest_share(processes) == min(sizes - {0})

@@ -41,13 +41,10 @@ def test_the_keys_that_are_said_to_be_the_same_renamed_or_absent_are_so(reposito
     parts = {part.partition("\n")[0]: part for part in re.split(r"^###? ", text, flags=re.MULTILINE)}
     same = re.findall(r"`(\w+)`", parts["The same"].partition("The same name,")[0])
     assert len(same) > 60
-    assert [key for key in same if not (key in SETTINGS and SETTINGS[key].rules.available)] == []
-    absent, _, planned = parts["Absent"].partition("Names that are taken")
+    assert [key for key in same if key not in SETTINGS] == []
+    absent = parts["Absent"]
     ours = {"masks", "keypoints", "obb", "orig_img"}  # of results
     assert [key for key in re.findall(r"`(\w+)`", absent) if key in SETTINGS and key not in ours] == []
-    planned = set(re.findall(r"`(\w+)`", planned))
-    assert planned
-    assert all(not SETTINGS[key].rules.available for key in planned)
     renamed = re.findall(r"^\| (`.*?) \| (.*?) \|", parts["Renamed"], re.MULTILINE)
     assert all(
         key not in SETTINGS for theirs, _ in renamed for key in re.findall(r"`(\w+)`", theirs) if key != "export"
@@ -55,7 +52,7 @@ def test_the_keys_that_are_said_to_be_the_same_renamed_or_absent_are_so(reposito
     assert all(key in SETTINGS for _, here in renamed for key in re.findall(r"`(\w+)`", here))
     assert [key for key in re.findall(r"`(\w+)`", parts["Only here"]) if key not in (*SETTINGS, *MODES)] == []
     told = set(re.findall(r"`(\w+)`", text))
-    assert [key for key, setting in SETTINGS.items() if setting.rules.available and key not in told] == []
+    assert [key for key in SETTINGS if key not in told] == []
 
 
 def python_blocks(text: str) -> list[str]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from visiontrain.config.document import mode_help, overview
 from visiontrain.config.load import load_config, wants_json
 from visiontrain.config.schema import MODES, SETTINGS, Config
-from visiontrain.errors import ConfigError, Stopped, UserError
+from visiontrain.errors import ConfigError, Ended, Stopped, UserError
 
 DONE, WRONG_INPUT, PIPE_CLOSED = 0, 2, 141
 SIGNALED = 128
@@ -78,25 +78,27 @@ def _dispatch(words: list[str]) -> int:
 
 def _run(name: str, config: Config) -> int:
     try:
-        if config.pretrained is True and not config.resume:
-            _check_weights(config)
+        _check_named(config)
         code = _command(config.mode)(config)
     except UserError as error:
         _report(name, error, as_json=config.json)
         return WRONG_INPUT
     except Stopped as stop:
         return SIGNALED + stop.signum
+    except Ended as end:
+        return end.code
     except KeyboardInterrupt:
         print(f"{name}: stopped", file=sys.stderr)
         return SIGNALED + signal.SIGINT
     return DONE if code is None else code
 
 
-def _check_weights(config: Config) -> None:
-    """Raises ConfigError where torchvision's weights are wanted and missing, before torch is loaded for seconds."""
-    from visiontrain.models.offered import check_at_hand, hub_folder
+def _check_named(config: Config) -> None:
+    """Raises ConfigError where what is named is missing, before torch is loaded for seconds."""
+    if config.model is not None or config.data is not None or config.pretrained is True:
+        from visiontrain.run.preflight import check_named
 
-    check_at_hand(config.model or "", config.task if config.is_typed("task") else None, hub=hub_folder())
+        check_named(config)
 
 
 def _command(mode: str) -> Callable[[Config], int | None]:

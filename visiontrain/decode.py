@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torchvision.ops import batched_nms, nms
+
+from visiontrain.nms import nms, nms_by_class
 
 
 def decode_detections(
@@ -97,12 +98,7 @@ def _suppress(boxes: Tensor, scores: Tensor, labels: Tensor, iou: float, agnosti
     """Places of the boxes that stay, rising; the candidates come in falling order of score."""
     if not len(boxes):
         return labels
-    if agnostic:
-        keep = nms(boxes, scores, iou)
-    else:
-        # torchvision tells classes apart by moving each by the largest coordinate: a negative one would reach into
-        # the class before.
-        keep = batched_nms(boxes - boxes.amin(), scores, labels, iou)
+    keep = nms(boxes, scores, iou) if agnostic else nms_by_class(boxes, scores, labels, iou)
     # Its order among equal scores is not defined; ours is that of the candidates.
     return keep.sort().values
 

@@ -40,3 +40,12 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, signum: int) -> None:
         self.signum = signum
         super().__init__(signum)
+
+
+class Ended(SystemExit):
+    """This process is to end with an exit code; what there is to say is said by another of its group."""
+
+    code: int
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, overload
 
 from visiontrain.config.load import load_config
-from visiontrain.config.schema import Config
+from visiontrain.config.schema import SETTINGS, Config
+from visiontrain.config.setting import shown
 from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.errors import ConfigError
+from visiontrain.models.names import check_model
 from visiontrain.predict.results import Results
 from visiontrain.run.callbacks import Callbacks, PredictEnd, PredictStart, ValEnd, ValStart
 from visiontrain.run.check import check_run
@@ -21,6 +24,7 @@ from visiontrain.run.info import describe_model
 from visiontrain.run.planning import plan_document
 from visiontrain.run.predict import predict_results
 from visiontrain.run.prepare import is_weights_file
+from visiontrain.run.report import report_run, run_of_weights
 from visiontrain.run.session import open_session
 from visiontrain.run.train import TrainResult, train_run
 from visiontrain.run.val import val_run
@@ -43,8 +47,11 @@ class Model:
         Args:
             model: A network's name such as `det-n`, its YAML file, or weights such as `best.pt`; None is the default
                 detector. Nothing is loaded yet.
+
+        Raises:
+            ConfigError: If it is none of these, or there is no network of that name.
         """
-        self.model = None if model is None else str(model)
+        self.model = None if model is None else _name_of(model)
         self._callbacks = Callbacks()
 
     def add_callback(self, event: str, function: Callable[[Any], object]) -> None:
@@ -181,6 +188,21 @@ class Model:
             raise ExportError(f"{exported.path}: does not give what the network gives ({off}); it was not written")
         return exported.path
 
+    def report(self, **settings: Any) -> Path:
+        """Write the page of a run anew: of the one that these weights lie in, unless `run` or `project` name another.
+
+        Prints what the command prints.
+
+        Returns:
+            The page.
+
+        Raises:
+            UserError: If there is no such run, or its folder cannot be written into.
+        """
+        own = None if self.model is None else run_of_weights(Path(self.model))
+        is_named = own is None or not {"run", "project"}.isdisjoint(settings)
+        return report_run(load_config("report", python=settings if is_named else {"run": str(own), **settings}))
+
     def save(self, path: str | Path) -> Path:
         """Copy the weights to `path`, whose folder is made; returns it.
 
@@ -226,3 +248,23 @@ class Model:
 
     def _with_model(self, settings: dict[str, Any]) -> dict[str, Any]:
         return settings if self.model is None else {"model": self.model, **settings}
+
+
+def _name_of(model: object) -> str | None:
+    """What was given for a model, as the key `model` takes it.
+
+    Raises:
+        ConfigError: If it is neither a network's name nor a path.
+    """
+    if not isinstance(model, str | os.PathLike):
+        raise ConfigError(
+            f"model = {shown(model)}: is no name and no path; give a network's name such as 'det-n', its YAML file, or "
+            "weights such as 'best.pt'"
+        )
+    try:
+        name: str | None = SETTINGS["model"].read(model)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if name is not None:
+        check_model(name)
+    return name

@@ -68,6 +68,37 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What one of several processes takes of every micro-batch; a process alone takes all of it."""
+
+    process: int = 0
+    """Its number, from 0."""
+    processes: int = 1
+    most: int | None = None
+    """Images in memory at once over all processes; larger micro-batches are cut. None: as they were planned."""
+
+    def of(self, window: Window) -> tuple[MicroBatch, ...]:
+        """The process's images of each micro-batch of `window`; their numbers differ by at most one between processes.
+
+        All processes have as many micro-batches, so where there are fewer images than processes some hold none.
+        """
+        sizes = [size for planned in window.sizes for size in micro_batch_sizes(planned, self.most or planned)]
+        starts = running_sum(sizes[:-1], initial=window.start)
+        return tuple(
+            self._own(MicroBatch(start, size, place == len(sizes) - 1))
+            for place, (start, size) in enumerate(zip(starts, sizes, strict=True))
+        )
+
+    def _own(self, whole: MicroBatch) -> MicroBatch:
+        shares = cut_evenly(whole.size, self.processes)
+        return MicroBatch(whole.start + sum(shares[: self.process]), shares[self.process], whole.is_last)
+
+
+ALL = Part()
+"""The part of a process that is alone."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """Every window of a run. Made by `plan_run`.
 
@@ -113,11 +144,11 @@ class Plan:
     def num_updates(self) -> int:
         return self.first_window[-1]
 
-    @property
-    def smallest_micro_batch(self) -> int:
-        """Images in the smallest micro-batch of the run; one alone is little for BatchNorm."""
+    def smallest_share(self, processes: int) -> int:
+        """The fewest images of a micro-batch that one of so many processes has; one alone is little for BatchNorm."""
         windows = {size for sizes in set(self.window_sizes) for size in sizes}
-        return min(min(micro_batch_sizes(size, self.batch)) for size in windows)
+        smallest = min(min(micro_batch_sizes(size, self.batch)) for size in windows)
+        return max(1, smallest // processes)
 
     def windows(self, epoch: int) -> Iterator[Window]:
         """The windows that open in `epoch` (from 0), in order."""

@@ -66,7 +66,10 @@ class Resizable(Transform, Protocol):
 
 
 class Criterion(Protocol):
-    """The loss, as sums. See `LossSum` for why it is not a mean."""
+    """The loss, as sums. See `LossSum` for why it is not a mean.
+
+    Of a batch without images, as a process of several may have it, all sums are 0 and still hang on every output.
+    """
 
     def __call__(self, outputs: Any, batch: Batch) -> LossSum | Sequence[LossSum]: ...
 
@@ -85,6 +88,12 @@ class Evaluator(Protocol):
     """Collects predictions over a split and turns them into metrics."""
 
     def add(self, predictions: list[dict[str, Tensor]], batch: Batch) -> None: ...
+
+    def state(self) -> Any:
+        """What was added since the last `compute` or `state`, as plain values for `merge` in another process."""
+
+    def merge(self, state: Any) -> None:
+        """Take what the evaluator of another process has."""
 
     def compute(self) -> Mapping[str, Any]:
         """The metrics by their CSV names, plus what the task's tables need. They are `Judged` too."""

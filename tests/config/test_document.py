@@ -22,15 +22,14 @@ def test_the_default_file_gives_the_defaults_in_every_mode(repository, mode):
     assert {**config.values(), "cfg": None} == Config().values()
 
 
-def test_the_default_file_holds_every_key_that_has_an_effect():
-    held = yaml.safe_load(default_yaml())
-    assert list(held) == [key for key, setting in SETTINGS.items() if setting.rules.available]
+def test_the_default_file_holds_every_key():
+    assert list(yaml.safe_load(default_yaml())) == list(SETTINGS)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_help_lists_every_key_of_its_mode_and_no_other(mode):
     rows = [line.split()[0] for line in mode_help(mode).splitlines() if line.startswith("  ") and line[2] != " "]
-    assert sorted(rows) == sorted(key for key, setting in settings_of(mode).items() if setting.rules.available)
+    assert sorted(rows) == sorted(settings_of(mode))
 
 
 @pytest.mark.parametrize("text", [overview(), *(mode_help(mode) for mode in MODES)])

@@ -10,8 +10,6 @@ from visiontrain.config.load import load_config, wants_json
 from visiontrain.config.schema import MODES, SETTINGS, settings_of
 from visiontrain.errors import ConfigError
 
-PLANNED = [key for key, setting in SETTINGS.items() if not setting.rules.available]
-
 
 def faults_of(mode, *words, **python):
     with pytest.raises(ConfigError) as caught:
@@ -115,15 +113,10 @@ def test_a_key_of_another_mode_is_answered_with_the_modes_that_know_it():
     assert "it is known in train, plan" in faults_of("val", "lr0=0.1")[0]
 
 
-@pytest.mark.parametrize("key", PLANNED)
-def test_a_planned_key_is_refused_when_typed(key):
-    assert faults_of("train", f"{key}=1") == (f"{key}: is planned but has no effect yet; leave it out",)
-
-
 @pytest.mark.parametrize("mode", MODES)
-def test_every_key_that_has_an_effect_is_taken_by_its_modes(mode):
+def test_every_key_is_taken_by_its_modes(mode):
     for key, setting in settings_of(mode).items():
-        if setting.rules.available and key != "cfg":
+        if key != "cfg":
             default = (
                 setting.default
                 if setting.default is not None
@@ -170,6 +163,39 @@ def outcome(load):
 def test_settings_that_contradict_each_other_are_faults(words, part):
     (fault,) = faults_of("train", *words)
     assert fault.startswith(part)
+
+
+@pytest.mark.parametrize(
+    ("mode", "words", "part"),
+    [
+        (
+            "train",
+            ["device=0,1", "batch=-1"],
+            "batch = auto: is measured in one process, and there are 2; type the images",
+        ),
+        ("train", ["processes=2", "batch=auto"], "batch = auto: is measured in one process, and there are 2"),
+        (
+            "train",
+            ["device=0,1", "processes=3"],
+            "processes = 3: device = 0,1 names 2, one for each process; leave proc",
+        ),
+        ("plan", ["device=0,1", "processes=1"], "processes = 1: device = 0,1 names 2"),
+        ("train", ["device=0,0"], "device = 0,0: names one twice; each process needs its own"),
+        ("verify", ["device=0,1"], "device = 0,1: several devices train together, and verify runs on one; name one"),
+        ("val", ["device=0,1"], "device = 0,1: several devices train together, and val runs on one; name one"),
+        ("predict", ["device=[0,1]"], "device = 0,1: several devices train together, and predict runs on one"),
+    ],
+)
+def test_processes_devices_and_batch_that_contradict_each_other_are_faults(mode, words, part):
+    (fault,) = faults_of(mode, *words)
+    assert fault.startswith(part)
+
+
+@pytest.mark.parametrize(
+    "words", [["device=0,1"], ["device=0,1", "processes=2"], ["device=cpu", "processes=3"], ["device=1"]]
+)
+def test_processes_and_devices_that_go_together_are_taken(words):
+    assert load_config("train", command_line=[*words, "batch=8"]).batch == 8
 
 
 def test_scores_in_label_files_need_label_files():
@@ -220,7 +246,7 @@ def test_faults_in_a_cfg_file_name_file_and_line_and_come_with_those_typed(write
     assert faults[0].startswith("lr0 = x is not")
     assert faults[1].startswith(f"{path}:3: nbs = 0 is not")
     assert faults[2] == f"{path}:4: epoch: is not a key of train; the nearest is epochs"
-    assert faults[3] == f"{path}:5: time: is planned but has no effect yet; leave it out"
+    assert faults[3].startswith(f"{path}:5: time = 1:30 is not a number above 0")
 
 
 @pytest.mark.parametrize(

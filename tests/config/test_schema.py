@@ -29,11 +29,6 @@ def test_every_key_belongs_to_modes_that_exist():
         assert set(setting.rules.modes) <= set(MODES)
 
 
-def test_a_key_that_has_an_effect_belongs_to_a_mode_of_this_version():
-    for setting in SETTINGS.values():
-        assert not setting.rules.available or set(setting.rules.modes) & set(MODES), setting.key
-
-
 def test_plan_takes_exactly_the_settings_of_train_that_shape_a_run():
     only_train = set(settings_of("train")) - set(settings_of("plan"))
     assert only_train == {"project", "name", "exist_ok", "save_dir", "logger"}
@@ -93,14 +88,12 @@ def test_deciding_leaves_the_first_config_as_it_was():
     assert config.origin("lr0") == "default"
 
 
-def test_values_are_plain_and_hold_every_key_that_has_an_effect():
+def test_values_are_plain_and_hold_every_key_of_the_task():
     values = load_config("predict", command_line=["classes=0,2"]).values()
     assert values["classes"] == [0, 2]
     for task in ("detect", "classify"):
         assert set(Config(task=task).values()) == {
-            key
-            for key, setting in SETTINGS.items()
-            if setting.rules.available and (task in setting.rules.tasks or not setting.rules.tasks)
+            key for key, setting in SETTINGS.items() if task in setting.rules.tasks or not setting.rules.tasks
         }
     assert all(isinstance(value, (type(None), bool, int, float, str, list)) for value in values.values())
 

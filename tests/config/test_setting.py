@@ -153,9 +153,14 @@ def test_any_other_batch_outside_the_range_is_refused(raw):
         reads("batch", raw)
 
 
-@pytest.mark.parametrize("raw", ["0,1", [0, 1], "cuda:0,1", "gpu", "-1", True])
-def test_several_or_unknown_devices_are_refused(raw):
-    with pytest.raises(ValueError, match="several are not available yet"):
+@pytest.mark.parametrize("raw", ["0,1", [0, 1], (0, 1), ["0", "1"], "[0,1]", "[0, 1]", "0, 1", "(0,1)"])
+def test_several_devices_may_be_a_list(raw):
+    assert reads("device", raw) == "0,1"
+
+
+@pytest.mark.parametrize("raw", ["cuda:0,1", "gpu", "-1", True, [], [0, None], "0,", "cpu,0", [0, [1]]])
+def test_unknown_devices_are_refused(raw):
+    with pytest.raises(ValueError, match="the number of a GPU, or several with commas between them"):
         reads("device", raw)
 
 

@@ -21,7 +21,7 @@ from visiontrain.data.loader import EvalLoader, TrainLoader
 from visiontrain.data.sampler import Sampler
 from visiontrain.data.transforms.letterbox import Letterbox
 from visiontrain.data.transforms.train import AugmentSettings, TrainTransform
-from visiontrain.plan import plan_run
+from visiontrain.plan import ALL, Part, plan_run
 
 NUM_IMAGES, EPOCHS = 11, 2
 
@@ -33,11 +33,11 @@ def records(tiny_yolo):
 
 @pytest.fixture
 def loader_of(records):
-    def make(*, batch=4, workers=0):
+    def make(*, batch=4, workers=0, part=ALL):
         transform = TrainTransform(AugmentSettings(imgsz=64, mosaic_until_epoch=1, mixup=0.3), 5)
         plan = plan_run(num_images=NUM_IMAGES, batch=batch, nbs=8, epochs=EPOCHS)
         dataset = TrainDataset(records, transform, sampler=Sampler(len(records), seed=5), imgsz=64)
-        return TrainLoader(dataset, plan, collate_detection, workers=workers)
+        return TrainLoader(dataset, plan, collate_detection, workers=workers, part=part)
 
     return make
 
@@ -71,6 +71,26 @@ def test_every_image_comes_exactly_once_in_every_epoch(loader_of):
     indices = [index for index, _ in run_of(loader_of())]
     for epoch in range(EPOCHS):
         assert sorted(indices[epoch * NUM_IMAGES : (epoch + 1) * NUM_IMAGES]) == list(range(NUM_IMAGES))
+
+
+@pytest.mark.parametrize(("processes", "most"), [(2, None), (3, None), (5, None), (2, 3)])
+def test_the_samples_of_all_processes_are_those_of_one(loader_of, processes, most):
+    parts = [loader_of(part=Part(process, processes, most)).windows() for process in range(processes)]
+    together = []
+    for windows in zip(*parts, strict=True):
+        assert len({len(window) for window in windows}) == 1
+        for batches in zip(*windows, strict=True):
+            assert len({batch.is_last for batch in batches}) == 1
+            together += fingerprints(batches)
+    assert together == run_of(loader_of())
+
+
+def test_a_process_without_an_image_of_a_micro_batch_has_a_batch_without_images(loader_of):
+    batches = [batch for window in loader_of(batch=2, part=Part(2, 3)).windows() for batch in window]
+    assert {len(batch) for batch in batches} == {0}
+    assert {tuple(batch.images.shape) for batch in batches} == {(0, 3, 0, 0)}
+    assert {name: len(targets) for name, targets in batches[0].targets.items()} == {"boxes": 0, "classes": 0}
+    assert any(batch.is_last for batch in batches)
 
 
 def test_a_run_taken_up_at_a_later_window_is_the_rest_of_the_run(loader_of):
@@ -164,6 +184,24 @@ def test_batches_of_evaluation_hold_one_shape_and_come_again_in_the_same_order(m
     assert {tuple(batch.images.shape[2:]) for batch in first} == {(48, 64), (64, 48), (64, 64)}
     assert max(map(len, first)) == 2
     assert sorted(index for batch in first for index in batch.indices) == list(range(7))
+
+
+@pytest.mark.parametrize("processes", [2, 3, 5])
+def test_processes_evaluate_every_image_once_and_in_the_batches_of_one(mixed_records, processes):
+    def loader(part=ALL):
+        return EvalLoader(
+            EvalDataset(mixed_records, Letterbox(64, 16)), collate_detection, batch=2, workers=0, part=part
+        )
+
+    whole = [batch.indices for batch in loader()]
+    parts = [[batch.indices for batch in loader(Part(process, processes))] for process in range(processes)]
+    assert sorted(batch for part in parts for batch in part) == sorted(whole)
+    counts = [sum(map(len, part)) for part in parts]
+    assert max(counts) - min(counts) <= 2
+    prints = sorted(fingerprints(loader()))
+    assert (
+        sorted(one for process in range(processes) for one in fingerprints(loader(Part(process, processes)))) == prints
+    )
 
 
 @pytest.mark.slow

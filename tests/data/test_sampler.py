@@ -7,7 +7,7 @@ import pytest
 
 from visiontrain.data.multi_scale import WindowSizes
 from visiontrain.data.sampler import KEPT_EPOCHS, Sampler, epoch_permutation, generator_of
-from visiontrain.plan import plan_run
+from visiontrain.plan import Part, plan_run
 from visiontrain.sample import SampleKey
 
 
@@ -33,6 +33,29 @@ def test_keys_from_a_later_window_on_are_the_rest_of_the_run():
     for first in (1, 3, len(windows) - 1):
         before = sum(len(window.sizes) for window in windows[:first])
         assert list(Sampler(37, seed=1).micro_batches(plan, first_window=first)) == whole[before:]
+
+
+@pytest.mark.parametrize("most", [None, 4, 3])
+@pytest.mark.parametrize("processes", [1, 2, 3, 5])
+def test_the_keys_of_all_processes_are_those_of_one(processes, most):
+    plan = plan_run(num_images=37, batch=4, nbs=16, epochs=2, warmup_epochs=1)
+    sizes = WindowSizes(64, 32, seed=1)
+    alone = [key for micro_batch in Sampler(37, seed=1, sizes=sizes).micro_batches(plan) for key in micro_batch]
+    shares = [
+        list(Sampler(37, seed=1, sizes=sizes).micro_batches(plan, part=Part(process, processes, most)))
+        for process in range(processes)
+    ]
+    together = [key for parts in zip(*shares, strict=True) for part in parts for key in part]
+    assert together == alone
+
+
+def test_a_process_goes_on_at_a_later_window_with_the_rest_of_its_own():
+    plan = plan_run(num_images=37, batch=4, nbs=16, epochs=2)
+    part = Part(1, 3)
+    whole = list(Sampler(37, seed=1).micro_batches(plan, part=part))
+    before = sum(len(window.sizes) for window in plan.windows(0))
+    first = plan.first_window[1]
+    assert list(Sampler(37, seed=1).micro_batches(plan, first_window=first, part=part)) == whole[before:]
 
 
 def test_permutations_differ_by_epoch_and_seed_and_are_the_same_every_time():

@@ -7,6 +7,7 @@ import torch
 
 from visiontrain.engine import device
 from visiontrain.engine.device import MAX_AUTO_WORKERS, available_cores, choose_device, free_memory
+from visiontrain.engine.distributed import Place
 from visiontrain.errors import ConfigError
 
 
@@ -67,6 +68,60 @@ def test_compute_threads_do_not_depend_on_workers(machine):
     setups = [choose_device("cpu", workers=workers) for workers in (None, 0, 3)]
     assert [setup.threads for setup in setups] == [6, 6, 6]
     assert [setup.workers for setup in setups] == [0, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "expected"),
+    [
+        ("0,1", Place(0, 2, 0, 2), "cuda:0"),
+        ("0,1", Place(1, 2, 1, 2), "cuda:1"),
+        ("3,1", Place(0, 2, 0, 2), "cuda:3"),
+        ("0,1", Place(3, 5, 0, 2), "cuda:0"),  # the first of the second machine, behind three of the first
+        ("auto", Place(3, 4, 1, 2), "cuda:1"),
+        ("cuda", Place(1, 2, 1, 2), "cuda:1"),
+        ("cpu", Place(1, 2, 1, 2), "cpu"),
+        ("2", Place(1, 2, 0, 1), "cuda:2"),  # one process on each machine
+    ],
+)
+def test_each_process_of_a_machine_has_a_device_of_its_own(machine, name, place, expected):
+    machine(gpus=4)
+    assert choose_device(name, workers=0, place=place).device == torch.device(expected)
+
+
+def test_without_gpus_processes_share_the_processor(machine):
+    machine()
+    assert choose_device("auto", workers=0, place=Place(1, 2, 1, 2)).device == torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "place", "message"),
+    [
+        (
+            "0,1",
+            4,
+            Place(0, 1, 0, 1),
+            r"device = '0,1': names 2 devices for 1 process\(es\) of this machine; name as many",
+        ),
+        ("0,1,2", 4, Place(0, 2, 0, 2), r"device = '0,1,2': names 3 devices for 2 process\(es\)"),
+        ("1", 4, Place(0, 2, 0, 2), "device = '1': is one device for 2 processes; name one for each, as in device=0,1"),
+        ("cuda", 0, Place(0, 2, 0, 2), "device = 'cuda': is one device for 2 processes"),
+        ("mps", 0, Place(0, 2, 0, 2), "device = 'mps': is one device for 2 processes"),
+        ("auto", 1, Place(1, 2, 1, 2), r"device = 'cuda:1': this torch sees 1 CUDA device\(s\)"),
+        ("0,5", 2, Place(1, 2, 1, 2), r"device = '5': this torch sees 2 CUDA device\(s\)"),
+    ],
+)
+def test_devices_that_do_not_go_with_the_processes_are_refused(machine, name, gpus, place, message):
+    machine(gpus=gpus)
+    with pytest.raises(ConfigError, match=message):
+        choose_device(name, workers=0, place=place)
+
+
+@pytest.mark.parametrize(("cores", "locals_", "each"), [(8, 2, 4), (7, 2, 3), (2, 4, 1), (8, 1, 8)])
+def test_processes_of_a_machine_share_its_cores(machine, cores, locals_, each):
+    machine(gpus=4, cores=cores)
+    place = Place(0, 8, 0, locals_)
+    assert choose_device("cpu", workers=None, place=place).threads == each
+    assert choose_device("auto", workers=None, place=place).workers == max(1, each - 1)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system does not tell a process its cores")

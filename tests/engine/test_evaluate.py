@@ -1,10 +1,14 @@
 """Scoring: the losses do not depend on how a split is cut, and the network is left as it was."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
 
-from visiontrain.engine.evaluate import evaluate, predict_batches
+from visiontrain.engine.distributed import Group, Place
+from visiontrain.engine.evaluate import evaluate, predict_batches, unmoved
 from visiontrain.engine.precision import Precision
 from visiontrain.losses.sums import LossSum
 from visiontrain.sample import Batch
@@ -44,6 +48,10 @@ def criterion(outputs, batch):
     return LossSum(total, batch.targets["counts"].sum().float(), {"a": total / 4, "b": total * 3 / 4}, floor=1.0)
 
 
+class Counted(dict):
+    """Metrics that know more than their numbers."""
+
+
 class Collector:
     def __init__(self):
         self.seen = []
@@ -52,11 +60,17 @@ class Collector:
         assert len(predictions) == len(batch)
         self.seen += predictions
 
+    def state(self):
+        return list(self.seen)
+
+    def merge(self, state):
+        self.seen += state
+
     def compute(self):
-        return {"metrics/count": float(len(self.seen))}
+        return Counted({"metrics/count": float(len(self.seen))})
 
 
-def score(model, batches, loss=criterion):
+def score(model, batches, loss=criterion, group=None):
     return evaluate(
         model,
         batches,
@@ -65,6 +79,7 @@ def score(model, batches, loss=criterion):
         evaluator=Collector(),
         precision=FP32,
         device=CPU,
+        group=group,
     )
 
 
@@ -142,3 +157,85 @@ def test_predictions_come_with_their_batches():
     assert [batch.paths for batch, _ in pairs] == [batch.paths for batch in batches]
     assert [len(predictions) for _, predictions in pairs] == [3, 2, 2]
     assert not any(module.training for module in model.modules())
+
+
+class Thread(Group):
+    """A process that is a thread, and exchanges with the others by a list."""
+
+    def __init__(self, process, said, barrier):
+        super().__init__(Place(process, len(said)))
+        self._said, self._barrier = said, barrier
+
+    def gather(self, value):
+        self._said[self.place.process] = value
+        self._barrier.wait(10)
+        values = list(self._said)
+        self._barrier.wait(10)
+        return values
+
+    def first_gives(self, make):
+        return self.gather(make() if self.is_first else None)[0]
+
+
+def score_together(parts, loss=criterion):
+    """What each of several processes finds, of which each has its part of the batches."""
+    said, barrier = [None] * len(parts), threading.Barrier(len(parts))
+    models = [Net() for _ in parts]
+    with ThreadPoolExecutor(len(parts)) as pool:
+        running = [
+            pool.submit(score, model, batches, loss, Thread(process, said, barrier))
+            for process, (model, batches) in enumerate(zip(models, parts, strict=True))
+        ]
+        return [one.result(10) for one in running]
+
+
+@pytest.mark.parametrize("cuts", [(3, 4), (7, 0), (0, 7), (2, 0, 5), (0, 3, 4)])
+def test_several_processes_find_what_one_finds(cuts):
+    _, losses = score(Net(), batch_of(images()).split(2))
+    parts = [batch_of(part).split(2) if len(part) else [] for part in images().split(cuts)]
+    found = score_together(parts)
+    for metrics, shares in found:
+        assert metrics["metrics/count"] == 7
+        assert shares == pytest.approx(losses, rel=1e-6)
+        assert list(shares) == list(losses)
+
+
+def test_only_the_first_process_has_more_than_the_numbers():
+    found = score_together([[batch_of(images(2))], [batch_of(images(3))]])
+    assert [isinstance(metrics, Counted) for metrics, _ in found] == [True, False]
+    assert [dict(metrics) for metrics, _ in found] == [{"metrics/count": 5.0}] * 2
+
+
+def test_a_split_without_images_has_no_losses_in_any_process():
+    assert score_together([[batch_of(images(0))], []]) == [({"metrics/count": 0.0}, {})] * 2
+
+
+class TestUnmoved:
+    def test_a_batch_without_images_moves_no_statistics_and_one_with_images_does(self):
+        model = Net().train()
+        with unmoved(model, by=batch_of(images(0))):
+            model(images(0))
+        assert (model.norm.running_mean.abs().sum(), model.norm.num_batches_tracked) == (0, 0)
+        with unmoved(model, by=batch_of(images(4))):
+            model(images(4))
+        assert model.norm.running_mean.abs().sum() > 0
+        assert model.norm.num_batches_tracked == 1
+
+    def test_a_batch_without_images_gives_gradients_of_zero(self):
+        model = Net().train()
+        with unmoved(model, by=batch_of(images(0))):
+            criterion(model(images(0)), batch_of(images(0))).total.backward()
+        assert [param.grad.abs().sum().item() for param in model.parameters()] == [0.0] * 4
+
+    def test_each_layer_is_as_it_was_afterwards_and_others_stay_in_training_inside(self):
+        model = nn.Sequential(Net(), nn.BatchNorm2d(2)).train()
+        model[1].eval()  # frozen
+        with unmoved(model, by=batch_of(images(0))):
+            inside = [layer.training for layer in (model[0].norm, model[0].dropout, model[1])]
+        assert inside == [False, True, False]
+        assert [layer.training for layer in (model[0].norm, model[0].dropout, model[1])] == [True, True, False]
+
+    def test_layers_in_which_processes_exchange_go_on_to(self):
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(Net()).train()
+        with unmoved(model, by=batch_of(images(0))):
+            assert model.norm.training

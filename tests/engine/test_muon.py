@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.optim import AdamW
 
-from visiontrain.engine.muon import RMS_OF_ADAMW, Muon, orthogonalize
+from visiontrain.engine.muon import RMS_OF_ADAMW, Muon, as_kernel, as_matrix, orthogonalize
 
 
 def random(*shape, seed=0):
@@ -15,7 +15,7 @@ def random(*shape, seed=0):
 @pytest.mark.parametrize("shape", [(16, 64), (64, 16), (32, 48), (1, 9), (9, 1)])
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 def test_singular_values_come_out_near_one(shape, scale):
-    values = torch.linalg.svdvals(orthogonalize(random(*shape) * scale))
+    values = torch.linalg.svdvals(orthogonalize([random(*shape) * scale])[0])
     assert values.min() > 0.6
     assert values.max() < 1.3
 
@@ -23,13 +23,45 @@ def test_singular_values_come_out_near_one(shape, scale):
 def test_the_directions_of_a_matrix_are_kept():
     matrix = random(8, 24)
     left, _, right = torch.linalg.svd(matrix, full_matrices=False)
-    turned = left.T @ orthogonalize(matrix) @ right.T
+    turned = left.T @ orthogonalize([matrix])[0] @ right.T
     torch.testing.assert_close(turned, turned.diagonal().diag(), rtol=0, atol=1e-4)
 
 
 def test_a_zero_matrix_stays_zero_and_the_dtype_is_kept():
-    assert not orthogonalize(torch.zeros(3, 5)).any()
-    assert orthogonalize(random(3, 5).double()).dtype == torch.float64
+    zero, double = orthogonalize([torch.zeros(3, 5), random(3, 5).double()])
+    assert not zero.any()
+    assert double.dtype == torch.float64
+
+
+def slow_newton_schulz(matrix):
+    """The iteration as published, on the matrix itself, in double precision."""
+    x = matrix.double() / matrix.double().norm()
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return x
+
+
+def test_matrices_of_all_sizes_at_once_come_out_as_one_by_one_in_the_published_way(monkeypatch):
+    monkeypatch.setattr("visiontrain.engine.muon.TOGETHER", 2 * 8 * 8)  # two squares of eight rows, not three
+    shapes = [(8, 24), (24, 8), (4, 4), (8, 8), (3, 64), (8, 9), (1, 5), (40, 8)]
+    matrices = [random(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    for found, matrix in zip(orthogonalize(matrices), matrices, strict=True):
+        torch.testing.assert_close(found.double(), slow_newton_schulz(matrix), rtol=0, atol=1e-4)
+
+
+def test_directions_that_hardly_occur_do_not_blow_up():
+    matrix = random(128, 3) @ random(3, 256, seed=1) + 1e-4 * random(128, 256, seed=2)
+    (found,) = orthogonalize([matrix])  # in half precision the greatest singular value comes out near 300
+    assert torch.linalg.svdvals(found).max() < 1.3
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (5, 3, 1, 1), (5, 3, 2, 4)])
+def test_a_kernel_is_a_matrix_of_its_outputs_and_back(shape):
+    kernel = random(*shape)
+    matrix = as_matrix(kernel)
+    assert torch.equal(matrix.sort(dim=1).values, kernel.flatten(1).sort(dim=1).values)
+    assert torch.equal(as_kernel(matrix, kernel.shape), kernel)
 
 
 @pytest.mark.parametrize("shape", [(8, 4), (8, 4, 3, 3)])
@@ -97,4 +129,4 @@ def test_the_memory_layout_does_not_change_the_step():
     for conv in (plain, last):
         conv.weight.grad = torch.empty_like(conv.weight).copy_(random(8, 4, 3, 3))
         Muon([{"params": [conv.weight], "is_orthogonal": True}], lr=0.1).step()
-    torch.testing.assert_close(last.weight, plain.weight)
+    assert torch.equal(last.weight, plain.weight)

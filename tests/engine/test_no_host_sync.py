@@ -38,7 +38,10 @@ def classification():
 
 
 @pytest.mark.parametrize("task", [detection, classification])
-def test_forward_loss_and_backward_ask_for_no_number(task):
+def test_forward_loss_and_backward_ask_for_no_number(task, monkeypatch):
+    # On a processor, where these tensors claim to be, the loss asks, since the answer costs nothing there.
+    for module in ("assign", "detection"):
+        monkeypatch.setattr(f"visiontrain.losses.{module}.answers_at_once", lambda device: False)
     with FakeTensorMode(allow_non_fake_inputs=True):  # its tensors hold no numbers, and raise where one is asked for
         network, criterion, batch = task()
         optimizer = torch.optim.SGD(network.parameters(), lr=0.1, foreach=True)

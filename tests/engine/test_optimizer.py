@@ -76,7 +76,7 @@ def test_an_optimizer_that_is_named_is_taken_with_the_rates_as_they_are(name):
     choice = choose_optimizer(name, num_updates=10, **NOTHING_TYPED)
     assert choice == OptimizerChoice(name, 0.01, 0.937)
     optimizer = build_optimizer(Shared(), choice, weight_decay=0.1)
-    assert type(optimizer) is {"SGD": SGD, "AdamW": AdamW, "Muon": Muon}[name]
+    assert isinstance(optimizer, {"SGD": SGD, "AdamW": AdamW, "Muon": Muon}[name])
     assert {group["lr"] for group in optimizer.param_groups} == {0.01}
     assert {group.get("momentum", group.get("betas", (None,))[0]) for group in optimizer.param_groups} == {0.937}
     assert {group["name"]: group["weight_decay"] for group in optimizer.param_groups}["norms"] == 0.0

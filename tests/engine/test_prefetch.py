@@ -27,6 +27,11 @@ def test_batches_come_in_order_and_those_without_an_image_are_left_out():
     assert [batch.indices for batch in found] == [(1, 2), (3,), (4, 5, 6)]
 
 
+def test_those_without_an_image_are_kept_where_a_process_takes_part_in_every_exchange():
+    found = on_device([batch_of(*numbers) for numbers in BATCHES], torch.device("cpu"), keeps_empty=True)
+    assert [batch.indices for batch in found] == BATCHES
+
+
 def test_on_a_processor_none_is_asked_for_before_it_is_used():
     asked = []
 

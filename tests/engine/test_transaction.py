@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
+from visiontrain.engine.distributed import Group, Place
 from visiontrain.engine.precision import Precision
-from visiontrain.engine.transaction import Transaction, is_out_of_memory
+from visiontrain.engine.transaction import OutOfMemoryInGroup, Transaction, is_out_of_memory
 from visiontrain.engine.window import GradientWindow
 from visiontrain.errors import ConfigError
 from visiontrain.losses.sums import LossSum
@@ -39,7 +40,7 @@ class Loaded:
 class Toy:
     """A network with dropout and running statistics, and a device on which `fits` images have room."""
 
-    def __init__(self, *, fits=100, fails_at=(), batch=8, error=torch.OutOfMemoryError):
+    def __init__(self, *, fits=100, fails_at=(), batch=8, error=torch.OutOfMemoryError, processes=1):
         torch.manual_seed(0)
         self.network = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).double()
         self.network.register_buffer("passes", torch.zeros(()))
@@ -47,7 +48,13 @@ class Toy:
         self.gradients = GradientWindow(self.optimizer, model=self.network)
         self.warnings, self.seen = [], []
         precision = Precision("fp32", "cpu", None)
-        self.transaction = Transaction(self.gradients, batch=batch, precision=precision, warn=self.warnings.append)
+        self.transaction = Transaction(
+            self.gradients,
+            batch=batch,
+            precision=precision,
+            warn=self.warnings.append,
+            group=Group(Place(processes=processes)),
+        )
         self.fits, self.fails_at, self.error = fits, list(fails_at), error
 
     def step(self, planned, batches):
@@ -128,6 +135,32 @@ def test_a_single_image_that_does_not_fit_is_an_error_with_a_remedy(sizes):
     with pytest.raises(ConfigError, match="does not fit; resume with checkpoint_activations=True, lower imgsz"):
         toy.run(*sizes)
     assert all(param.grad is None for param in toy.network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch", "largest"), [((8, 8), 8, 8), ((8, 8), 6, 6), ((3, 3), 64, 3), ((5, 4), 8, 5)]
+)
+def test_one_of_several_processes_replays_nothing_and_tells_what_was_too_much_for_all(sizes, batch, largest):
+    toy = Toy(fits=1, batch=batch, processes=2)
+    with pytest.raises(OutOfMemoryInGroup, match=f"out of memory at {largest} images over all processes") as caught:
+        toy.run(*sizes)
+    assert caught.value.largest == largest
+    assert len(toy.seen) == 1
+    assert toy.warnings == []
+    assert all(param.grad is None for param in toy.network.parameters())
+
+
+@pytest.mark.parametrize(("sizes", "processes"), [((2, 2), 2), ((1,), 2), ((3, 2), 3)])
+def test_where_each_of_several_processes_holds_a_single_image_starting_again_would_not_help(sizes, processes):
+    toy = Toy(fits=0, processes=processes)
+    with pytest.raises(ConfigError, match="a single image does not fit; resume with checkpoint_activations=True"):
+        toy.run(*sizes)
+    assert all(param.grad is None for param in toy.network.parameters())
+
+
+def test_other_errors_of_one_of_several_processes_pass_through():
+    with pytest.raises(ValueError, match="out of memory"):
+        Toy(fits=0, error=ValueError, processes=2).run(8)
 
 
 def test_memory_that_runs_out_in_the_optimizers_step_ends_the_run_because_weights_may_have_moved(monkeypatch):

@@ -37,6 +37,10 @@ def error_over_hits(outputs, **keys):
     return LossSum((outputs**2 * hits).sum() + outputs.abs().sum(), hits.sum(), **keys)
 
 
+def floored(outputs):
+    return error_over_hits(outputs, floor=1.0)
+
+
 def train(network, cuts, *, loss=error_over_hits, optimizer=None, data=None, planned=None, **keys):
     """One step for each cut; returns the reports."""
     data = images(dtype=next(network.parameters()).dtype) if data is None else data
@@ -358,6 +362,30 @@ class TestLeftOut:
         assert "no image that could be read" in report.reason
         assert report.losses() == {}
 
+    def test_a_window_of_which_all_say_that_they_hold_no_image_is_left_out_for_that(self):
+        network = toy()
+        before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+        optimizer = SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+        # A floor, so that its normalizer would not tell, and sums of 0 that hang on every output.
+        report, *_ = train(network, [(0, 0)], data=images(0), optimizer=optimizer, loss=floored)
+        assert (report.applied, report.num_images, report.reason) == (False, 0, window_module.NO_IMAGE)
+        torch.testing.assert_close(dict(network.state_dict()), before, rtol=0, atol=0)
+        assert not optimizer.state
+
+    def test_micro_batches_without_an_image_change_nothing_where_others_hold_some(self):
+        network, cut = toy(), toy()
+        train(network, [(8,)], loss=floored)
+        (report,) = train(cut, [(0, 5, 0, 3, 0)], loss=floored)
+        assert (report.applied, report.num_images) == (True, 8)
+        assert_equal_networks(cut, network)
+
+    def test_where_nobody_tells_images_a_window_is_not_taken_for_one_without(self):
+        network = toy()
+        window = GradientWindow(SGD(network.parameters(), lr=0.1), model=network)
+        window.add(error_over_hits(network(images())))
+        report = window.step()
+        assert (report.applied, report.num_images, report.reason) == (True, 0, "")
+
     def test_a_running_statistic_that_overflows_though_the_loss_does_not_leaves_no_trace(self):
         network = nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 3))
         before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
@@ -574,7 +602,7 @@ class TestMisuse:
         _, window = self.window()
         assert window.step().reason == "nothing was added to the window"
 
-    @pytest.mark.parametrize("num_images", [-1, "x", None, 2.5])
+    @pytest.mark.parametrize("num_images", [-1, "x", 2.5])
     def test_a_number_of_images_is_one(self, num_images):
         network, window = self.window()
         with pytest.raises(ValueError, match="is not a number of images"):
@@ -629,6 +657,26 @@ class TestReport:
         free, *_ = train(toy(), [(4, 4)], clip=None)
         clipped, *_ = train(toy(), [(4, 4)], clip=1e-3)
         assert free.grad_norm == clipped.grad_norm > 1e-3
+
+    @pytest.mark.parametrize("loss", [error_over_hits, lambda out: error_over_hits(out / 0)])
+    def test_votes_come_back_whether_the_window_is_applied_or_not(self, loss):
+        asked = []
+
+        def votes():
+            asked.append(len(asked))
+            return [len(asked), 0.0, 1.0]
+
+        reports = train(toy(), [(4, 4), (8,)], loss=loss, votes=votes)
+        assert [report.votes for report in reports] == [(1.0, 0.0, 1.0), (2.0, 0.0, 1.0)]
+        assert len(asked) == 2  # once a window, however many micro-batches
+
+    def test_votes_are_not_mistaken_for_statistics_that_are_not_finite(self):
+        (report,) = train(nn.Sequential(toy(), nn.BatchNorm1d(3).double()), [(8,)], votes=lambda: [1.0])
+        assert (report.applied, report.is_forward_finite, report.votes) == (True, True, (1.0,))
+
+    def test_without_votes_there_are_none(self):
+        (report,) = train(toy(), [(8,)])
+        assert report.votes == ()
 
 
 def test_the_example_in_the_docstring_runs():

@@ -13,7 +13,7 @@ import time
 
 PLACES = {
     "forward": ("visiontrain.losses.detection", "DetectionCriterion", "__call__"),
-    "save": ("visiontrain.run.record", "", "save_checkpoint"),
+    "save": ("visiontrain.run.saving", "", "save_checkpoint"),
     "validation": ("visiontrain.run.score", "Scorer", "score"),
     "results": ("visiontrain.loggers.csv", "CsvLogger", "log"),
     "end": ("visiontrain.run.train", "", "_finish"),

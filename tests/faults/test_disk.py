@@ -15,6 +15,7 @@ from visiontrain.cli import main
 from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.errors import UserError
 from visiontrain.run.record import Recorder
+from visiontrain.run.saving import Checkpoints
 
 pytestmark = pytest.mark.slow
 SETTINGS = {"epochs": 3, "warmup_epochs": 0, "workers": 0, "val": False, "save_minutes": 1e-9}
@@ -72,13 +73,13 @@ def test_a_disk_that_is_full_from_any_window_on_leaves_the_checkpoint_before(
 
 
 def test_a_disk_that_has_room_again_is_written_to_again(run_training, room, tmp_path, capsys, monkeypatch):
-    plain = Recorder._save_last
+    plain = Checkpoints._save_last
 
     def save(self, values, state):
         room(100_000 if state.window == 1 else None)
         plain(self, values, state)
 
-    monkeypatch.setattr(Recorder, "_save_last", save)
+    monkeypatch.setattr(Checkpoints, "_save_last", save)
     run_training(**SETTINGS)
     assert "cannot be written (File too large)" in capsys.readouterr().out
     assert load_checkpoint(tmp_path / "run" / "weights" / "last.pt")["plan"]["window"] == WINDOWS
@@ -87,13 +88,13 @@ def test_a_disk_that_has_room_again_is_written_to_again(run_training, room, tmp_
 def test_a_disk_that_is_full_behind_the_last_checkpoint_ends_in_a_sentence_and_results_follow(
     run_training, room, tmp_path, capsys, monkeypatch
 ):
-    plain = Recorder.check_saved
+    plain = Checkpoints.check_saved
 
     def check_saved(self, state):
         plain(self, state)
         room(0)
 
-    monkeypatch.setattr(Recorder, "check_saved", check_saved)
+    monkeypatch.setattr(Checkpoints, "check_saved", check_saved)
     with pytest.raises(UserError, match=r"results\.json: cannot be written \(File too large\); make room"):
         run_training(**SETTINGS, plots=True)
     room(None)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torchvision.ops import complete_box_iou
 
-from visiontrain.losses.assign import _topk, assign, is_inside
+from visiontrain.losses.assign import assign
+from visiontrain.losses.rating import is_inside
 from visiontrain.models.heads import anchor_grid
 
 TOPK, ALPHA, BETA = 3, 0.5, 6.0
@@ -68,7 +69,14 @@ def slow_assign(scores, pred_boxes, points, strides, gt_boxes, gt_classes):
     return target_scores, owners
 
 
+@pytest.fixture(params=["processor", "accelerator"])
+def way(request, monkeypatch):
+    """The two ways in which boxes and anchor points are searched; the second is a GPU's, walked on a processor."""
+    monkeypatch.setattr("visiontrain.losses.assign.answers_at_once", lambda device: request.param == "processor")
+
+
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.usefixtures("way")
 def test_the_assignment_equals_a_slow_loop(seed):
     arguments = case(seed)
     found = assign(*arguments, topk=TOPK, alpha=ALPHA, beta=BETA)
@@ -83,24 +91,12 @@ def test_the_assignment_equals_a_slow_loop(seed):
 
 
 @pytest.mark.parametrize("most", [1, 21, 100, 10_000])
+@pytest.mark.usefixtures("way")
 def test_the_pieces_in_which_pairs_are_looked_at_change_nothing(most, monkeypatch):
     arguments = case(0, images=3, boxes=5)
     whole = assign(*arguments, topk=TOPK)
-    monkeypatch.setattr("visiontrain.losses.assign.MOST_PAIRS_ON_CPU", most)
+    monkeypatch.setattr("visiontrain.losses.assign.MOST_PAIRS", most)
     assert all(torch.equal(a, b) for a, b in zip(assign(*arguments, topk=TOPK), whole, strict=True))
-
-
-@pytest.mark.parametrize("length", [1, 9, 199, 421, 2100])
-def test_the_best_by_way_of_groups_are_the_best(length):
-    values = torch.rand(4, 3, length, generator=torch.Generator().manual_seed(length), dtype=torch.float64)
-    values[values < 0.7] = -1  # few are allowed
-    values[:2, 0] = -1  # none at all
-    values[3] -= 5  # whatever the numbers, what fills up the last group is none of the best
-    count = min(10, length)
-    found, index = _topk(values, count)
-    assert torch.equal(found, values.topk(count).values)
-    assert torch.equal(values.gather(-1, index), found)
-    assert all(len(set(row)) == count for row in index.flatten(0, 1).tolist())
 
 
 def test_an_anchor_point_between_equal_boxes_stays_with_the_first():
@@ -126,6 +122,7 @@ def test_a_box_takes_anchor_points_inside_it_and_at_most_topk(seed):
         assert counts.max() <= TOPK
 
 
+@pytest.mark.usefixtures("way")
 def test_padding_changes_nothing():
     scores, pred_boxes, points, strides, gt_boxes, gt_classes = case(0)
     more_boxes = torch.nn.functional.pad(gt_boxes, (0, 0, 0, 5))
@@ -135,6 +132,7 @@ def test_padding_changes_nothing():
     assert all(torch.equal(a, b) for a, b in zip(found, padded, strict=True))
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("boxes", [0, 3])
 def test_images_without_boxes_have_no_foreground_and_no_score(boxes):
     scores, pred_boxes, points, strides, *_ = case(0)
@@ -157,6 +155,7 @@ def test_a_box_smaller_than_a_cell_has_an_anchor_point_wherever_it_lies(corner):
     assert found.foreground.any()
 
 
+@pytest.mark.usefixtures("way")
 def test_a_box_that_no_prediction_overlaps_still_owns_the_points_inside_it():
     points, strides = grid()
     far = torch.full((1, len(points), 4), 1000.0, dtype=torch.float64) + torch.tensor([0.0, 0, 1, 1])

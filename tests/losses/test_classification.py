@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, logsigmoid
 from torchvision.ops import sigmoid_focal_loss
 
+from visiontrain.data.collate import collate_classification
 from visiontrain.engine.window import GradientWindow
 from visiontrain.errors import ConfigError
 from visiontrain.losses.classification import ClassificationCriterion, target_shares
@@ -255,6 +256,15 @@ def test_the_mean_of_means_would_be_another_gradient():
     parts = zip(batch.split(4), logits.split(4), strict=True)
     of_means = sum(mean(criterion, rows, part) for part, rows in parts) / 3
     assert abs(of_means / mean(criterion, logits, batch) - 1) > 0.05
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_batch_without_images_has_sums_of_zero_that_hang_on_every_parameter(name):
+    network, batch = network_of(TINY), collate_classification([])
+    loss = ClassificationCriterion(num_classes=NUM_CLASSES, **CASES[name][1])(network(batch.images), batch)
+    assert [value.item() for value in (loss.total, loss.normalizer, loss.parts["loss"])] == [0.0] * 3
+    loss.total.backward()
+    assert all(param.grad is not None and not param.grad.any() for param in network.parameters())
 
 
 def test_a_window_of_classes_without_weight_is_left_out_and_makes_no_nan():

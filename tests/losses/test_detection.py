@@ -5,6 +5,7 @@ import torch
 from torch.nn.functional import pad
 from torchvision.ops import complete_box_iou
 
+from visiontrain.data.collate import collate_detection
 from visiontrain.losses.assign import assign
 from visiontrain.losses.detection import DetectionCriterion, box_losses, distribution_focal_loss
 from visiontrain.models.build import build_network
@@ -145,6 +146,16 @@ def test_a_batch_of_background_has_a_finite_loss_and_teaches_the_classes(padding
     assert (outputs.box_logits.grad == 0).all()
 
 
+def test_a_batch_without_images_has_sums_of_zero_that_hang_on_every_parameter(two_level_detector):
+    batch = collate_detection([])
+    loss = DetectionCriterion()(two_level_detector.eval()(batch.images), batch)
+    assert [value.item() for value in (loss.total, loss.normalizer, *loss.parts.values())] == [0.0] * 5
+    whole = DetectionCriterion()(two_level_detector(make_batch([1]).images), make_batch([1]))
+    assert (list(loss.parts), loss.name) == (list(whole.parts), whole.name)
+    loss.total.backward()
+    assert all(param.grad is not None and not param.grad.any() for param in two_level_detector.parameters())
+
+
 def test_each_gain_scales_its_part_and_no_other():
     outputs, batch = random_outputs(2), make_batch((3, 5))
     single = DetectionCriterion(box=1.0, cls=1.0, dfl=1.0)(outputs, batch).parts
@@ -173,12 +184,13 @@ def test_the_gradient_is_the_slope_of_the_loss_while_the_assignment_stands():
     assert torch.autograd.gradcheck(dfl_sum, outputs.box_logits, fast_mode=True)
 
 
-def test_anchor_points_beyond_the_most_that_can_carry_a_box_would_not_add_anything():
+@pytest.mark.parametrize("most", [50, 10_000])
+def test_anchor_points_that_carry_no_box_would_not_add_anything(most, monkeypatch):
     outputs, batch = random_outputs(2), make_batch((3, 5))
     assignment = assigned(outputs, batch)
-    few = box_losses(outputs, assignment, most=50)
-    every = box_losses(outputs, assignment, most=10_000)
-    torch.testing.assert_close(few, every, rtol=1e-12, atol=0)
+    as_many_as_carry_one = box_losses(outputs, assignment, most=most)
+    monkeypatch.setattr("visiontrain.losses.detection.answers_at_once", lambda device: False)
+    torch.testing.assert_close(box_losses(outputs, assignment, most=most), as_many_as_carry_one, rtol=1e-12, atol=0)
 
 
 def test_distribution_focal_loss_is_least_where_the_bins_share_the_distance_by_nearness():

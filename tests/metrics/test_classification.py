@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -213,6 +214,25 @@ def test_what_is_added_after_computing_begins_a_new_round():
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
+def test_what_an_evaluator_collected_goes_to_another_as_plain_arrays(multi_label):
+    rng = np.random.default_rng(8)
+    labels = [rng.choice(6, 2 if multi_label else 1, replace=False).tolist() for _ in range(20)]
+    probs, records = random_probs(8, 20).tolist(), records_of(labels)
+    parts = [ClassificationEvaluator(records, NAMES, multi_label=multi_label) for _ in range(3)]
+    for index in range(1, 20):  # the first image was added by nobody
+        parts[index % 3].add(predictions_of([probs[index]]), batch_of([index]))
+    state = pickle.loads(pickle.dumps(parts[1].state()))
+    assert all(isinstance(values, np.ndarray) for values in state.values())
+    parts[0].merge(state)
+    parts[0].merge(parts[2].state())
+    metrics, whole = parts[0].compute(), evaluate(labels, probs, multi_label=multi_label, added=list(range(1, 20)))
+    assert json.dumps(metrics.details()) == json.dumps(whole.details())  # texts: nan is not nan
+    assert metrics.per_image == whole.per_image
+    parts[0].merge(ClassificationEvaluator(records, NAMES, multi_label=multi_label).state())  # a new round
+    assert parts[0].compute().top1 == 0
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
 def test_resampled_metrics_are_those_of_the_copied_images(multi_label):
     rng = np.random.default_rng(7)
     labels = [rng.choice(6, 2 if multi_label else 1, replace=False).tolist() for _ in range(20)]
@@ -263,6 +283,15 @@ def test_the_details_are_plain_and_hold_the_table(multi_label):
     assert details["confusion"] == (None if multi_label else [[6, 0, 0], [6, 0, 0]])
     assert [row["recall"] for row in details["per_class"]] == [1, 0]
     assert details["intervals"]["metrics/accuracy_top1"][0] < 0.5 < details["intervals"]["metrics/accuracy_top1"][1]
+
+
+def test_a_round_ends_with_the_state_that_is_handed_over():
+    evaluator = ClassificationEvaluator(records_of([[0], [1]]), ("a", "b"))
+    evaluator.add(predictions_of([[0.9, 0.1]]), batch_of([0]))
+    assert evaluator.state()["images"].tolist() == [0]
+    assert evaluator.state()["images"].tolist() == []
+    evaluator.add(predictions_of([[0.1, 0.9]]), batch_of([1]))
+    assert evaluator.state()["images"].tolist() == [1]
 
 
 def test_what_is_known_of_a_round_is_not_changed_by_the_next():

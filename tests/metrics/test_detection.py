@@ -273,6 +273,19 @@ def test_what_an_evaluator_collected_goes_to_another_as_plain_arrays():
     assert parts[0].compute().box.mr == parts[0].compute().num_capped == 0
 
 
+def test_a_round_ends_with_the_state_that_is_handed_over():
+    records, predictions = random_set(10)
+    evaluator = DetectionEvaluator(records, NAMES)
+    predictions[0]["num_dropped"] = torch.tensor(1)
+    evaluator.add(predictions[:2], batch_of([0, 1]))
+    state = evaluator.state()
+    assert (state["images"].tolist(), state["capped"].tolist()) == ([0, 1], [0])
+    state = evaluator.state()
+    assert (state["images"].tolist(), state["capped"].tolist()) == ([], [])
+    evaluator.add(predictions[2:3], batch_of([2]))
+    assert evaluator.state()["images"].tolist() == [2]
+
+
 def test_images_with_more_candidates_than_suppression_looks_at_are_counted():
     records, predictions = random_set(11)
     for index, num_dropped in enumerate([0, 1, 3]):

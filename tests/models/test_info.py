@@ -104,7 +104,7 @@ def test_checkpointing_takes_less_memory_whatever_the_normalization(kind):
     set_norm_(network, kind)
     plain = training_bytes(network, 320, 8)
     network.checkpoint_activations = True
-    assert 0.4 * plain < training_bytes(network, 320, 8) < 0.8 * plain
+    assert 0.4 * plain < training_bytes(network, 320, 8) < 0.9 * plain
 
 
 @pytest.mark.slow
@@ -112,10 +112,19 @@ def test_estimates_of_the_small_detector_are_near_what_was_measured():
     """Peaks above the weights, gradients and optimizer's state, MB: `python -m benchmarks checkpointing`."""
     network = build_network("det-n", ("a", "b", "c"))
     state = 5 * sum(parameter.nbytes for parameter in network.parameters())
-    for checkpointed, measured in ((False, {4: 226, 8: 445}), (True, {4: 140, 8: 275})):
+    for checkpointed, measured in ((False, {4: 174, 8: 346}), (True, {4: 126, 8: 276})):
         network.checkpoint_activations = checkpointed
         for batch, peak in measured.items():
             assert (training_bytes(network, 320, batch) - state) / 2**20 == pytest.approx(peak, rel=0.1)
+
+
+def test_the_layers_one_by_one_keep_another_map_for_each_convolution():
+    layers = [[-1, 1, "Conv", [16, 3, 2]], [-1, 1, "Conv", [32, 3, 2]], [[0, 1], 1, "Detect", []]]
+    network = build_network({"layers": layers}, ("a",))
+    trunk = 4 * (16 * 32 * 32 + 32 * 16 * 16)
+    more = kept_bytes(network, 64, in_one_step=False) - kept_bytes(network, 64)
+    assert more > trunk  # and that of the head's layers
+    assert training_bytes(network, 64, 8, in_one_step=False) > training_bytes(network, 64, 8)
 
 
 def test_a_pass_in_double_precision_takes_twice_the_memory():

@@ -5,8 +5,11 @@ import torch
 
 from visiontrain.errors import ConfigError
 from visiontrain.models.build import build_network
+from visiontrain.models.norm import set_norm_
 
 NAMES = ("red", "white", "platelet")
+NONE = torch.zeros(0, 3, 0, 0, dtype=torch.uint8)
+"""The images of a process that has none."""
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,28 @@ def test_training_and_evaluation_return_the_same_kind_of_outputs(network, images
     trained = build_network(network.description, NAMES).train()(images)
     assert type(trained) is type(evaluated)
     assert [tensor.shape for tensor in trained] == [tensor.shape for tensor in evaluated]
+
+
+@pytest.mark.parametrize("norm", ["batch", "group", "frozen"])
+@pytest.mark.parametrize("name", ["cls-n", pytest.param("det-n", marks=pytest.mark.slow), "two levels"])
+def test_no_images_at_all_give_outputs_of_none_and_gradients_of_zero(name, norm, two_level_detector):
+    network = two_level_detector if name == "two levels" else build_network(name, NAMES)
+    set_norm_(network, norm)
+    for module in network.train().modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.eval()  # as the training loop does it for such a batch
+    outputs = network(NONE)
+    tensors = [outputs] if isinstance(outputs, torch.Tensor) else [outputs.box_logits, outputs.class_logits]
+    assert {len(tensor) for tensor in tensors} == {0}
+    sum(tensor.sum() for tensor in tensors).backward()
+    assert all(param.grad is not None and not param.grad.any() for param in network.parameters())
+
+
+def test_no_images_at_all_are_as_large_as_the_largest_stride_asks():
+    layers = [[-1, 1, "Conv", [8, 3, 2]]] * 6 + [[[4, 5], 1, "Detect", [4]]]
+    network = build_network({"task": "detect", "layers": layers}, NAMES).eval()
+    assert network.strides == (32, 64)
+    assert network(NONE).class_logits.shape == (0, 8 * 8 + 4 * 4, len(NAMES))  # of 256 pixels
 
 
 def test_memory_format_does_not_change_the_outputs(network, images):

@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_told_with_counts_and_the_first_names_and_nothing_i
         load_pretrained_(network, saved(tmp_path, state))
     (fault,) = caught.value.faults
     told = [name for name in missing if not name.endswith("num_batches_tracked")]
-    assert f"{len(told)} missing ({', '.join(told[:5])}, …)" in fault
+    assert f"{len(told)} missing ({', '.join(told[:5])} and {len(told) - 5} more)" in fault
     assert "1 unexpected (extra.weight)" in fault
     assert "1 of another shape (conv1.0.weight (24, 3, 5, 5) for (24, 3, 3, 3))" in fault
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())

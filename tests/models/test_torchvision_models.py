@@ -115,6 +115,18 @@ def test_recomputing_gives_the_gradients_and_statistics_of_the_plain_pass_bit_fo
         assert torch.equal(a, b), path
 
 
+@pytest.mark.parametrize("name", QUICK_AND_SLOW)
+def test_no_images_at_all_give_logits_of_none_and_gradients_of_zero(name):
+    network = build(name)
+    for module in network.train().modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eval()  # as the training loop does it for such a batch
+    logits = network(torch.zeros(0, 3, 0, 0, dtype=torch.uint8))
+    assert logits.shape == (0, len(NAMES))
+    logits.sum().backward()
+    assert all(param.grad is not None and not param.grad.any() for param in network.parameters())
+
+
 def test_recomputing_keeps_less():
     network = build("mobilenet_v3_small")
     plain = kept_bytes(network, 64)

@@ -292,3 +292,20 @@ def test_supervision_reads_a_classification(classified):
     found = supervision.Classifications.from_ultralytics(classified)
     np.testing.assert_array_equal(found.confidence, PROBS.numpy())
     assert found.get_top_k(1)[0].tolist() == [1]
+
+
+@pytest.mark.parametrize("write", ["save", "save_txt", "save_crop"])
+def test_a_file_where_a_folder_is_wanted_is_told_in_one_sentence(results, tmp_path, write):
+    (tmp_path / "taken").touch()
+    place = tmp_path / "taken" if write == "save_crop" else tmp_path / "taken" / "a.jpg"
+    with pytest.raises(
+        ConfigError, match=r"taken.*: cannot be written \(.*taken is a file, not a folder\); choose another"
+    ):
+        getattr(results, write)(place)
+    assert (tmp_path / "taken").read_bytes() == b""
+
+
+def test_a_place_that_cannot_be_written_is_told_with_the_systems_words(results, tmp_path):
+    (tmp_path / "a.txt").mkdir()
+    with pytest.raises(ConfigError, match=r"a\.txt: cannot be written \(Is a directory\); choose another place"):
+        results.save_txt(tmp_path / "a.txt")

@@ -126,13 +126,13 @@ def test_a_system_that_tells_nothing_asks_for_a_number(opened, meter, monkeypatc
 
 def test_without_a_meter_the_estimate_decides(opened, monkeypatch):
     monkeypatch.setattr(auto_batch, "meter_of", lambda device: None)
-    monkeypatch.setattr(auto_batch, "training_bytes", lambda network, imgsz, images: images * IMAGE)
+    monkeypatch.setattr(auto_batch, "training_bytes", lambda network, imgsz, images, **_: images * IMAGE)
     monkeypatch.setattr(auto_batch, "free_memory", lambda device: int(10 * IMAGE / 0.6))
     assert opened().config.batch == 8
 
 
 def test_nothing_is_tried_that_may_not_fit_as_the_system_would_end_the_process(opened, meter, free, monkeypatch):
-    monkeypatch.setattr(auto_batch, "training_bytes", lambda network, imgsz, images: FIXED + images * IMAGE)
+    monkeypatch.setattr(auto_batch, "training_bytes", lambda network, imgsz, images, **_: FIXED + images * IMAGE)
     free(3)
     assert opened().config.batch == 2
     assert meter.tried == []
@@ -267,7 +267,7 @@ def test_the_systems_own_meter_finds_what_an_image_takes(opened, monkeypatch):
 
 
 def test_an_image_takes_no_less_than_a_forward_pass_keeps_of_it(opened, meter, free, monkeypatch):
-    monkeypatch.setattr(auto_batch, "training_bytes", lambda network, imgsz, images: FIXED + images * IMAGE)
+    monkeypatch.setattr(auto_batch, "training_bytes", lambda network, imgsz, images, **_: FIXED + images * IMAGE)
     monkeypatch.setattr(meter, "peak", lambda run: FIXED)  # steps of few images whose optimizer takes the most
     free(8)
     assert opened(amp=False).config.batch == 8

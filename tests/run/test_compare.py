@@ -135,6 +135,15 @@ def test_both_files_are_looked_at_before_anything_is_said(trained, tmp_path):
         compare_run(settings(trained, "det-n", tmp_path))
 
 
+def test_image_size_and_keys_without_effect_are_told_together_and_once(trained, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        compare_run(settings(trained, trained.last, tmp_path, imgsz=33, multi_label=True))
+    assert [fault.split(" ")[0] for fault in caught.value.faults] == ["multi_label:", "imgsz"]
+    with pytest.raises(UserError) as caught:
+        compare_run(settings(trained, "gone.pt", tmp_path, imgsz=33, multi_label=True))
+    assert [fault.split(" ")[0] for fault in caught.value.faults] == ["multi_label:", "imgsz", "gone.pt:"]
+
+
 def test_two_tasks_are_not_compared(trained, tmp_path, small_classifier, write_weights):
     other = write_weights(build_classifier(str(small_classifier), ("red", "green"), imgsz=64))
     with pytest.raises(ConfigError, match=r"is for classify, and model = .* for detect; compare two of one task"):

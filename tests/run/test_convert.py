@@ -238,12 +238,27 @@ def test_weights_that_do_not_fill_the_network_are_refused_in_one_line_and_no_fol
     capsys, tmp_path, trained, small_network, spoil, message
 ):
     torch.save(spoil(trained.state_dict()), "theirs.pt")
-    code, _, err = answer(capsys, "weights=theirs.pt", f"model={small_network}")
-    assert code == 2
+    code, out, err = answer(capsys, "weights=theirs.pt", f"model={small_network}")
+    assert (code, out) == (2, "")
     assert err.count("\n") == 1
     with pytest.raises(ConfigError, match=message):
         convert(weights="theirs.pt", model=str(small_network))
     assert [path.name for path in tmp_path.iterdir()] == ["theirs.pt"]
+
+
+def test_a_refusal_begins_with_its_reason_and_names_five_tensors_at_most(capsys, small_network):
+    torch.save({"other": torch.ones(5)}, "theirs.pt")
+    fault = answer(capsys, "weights=theirs.pt", f"model={small_network}")[2]
+    assert fault.startswith("visiontrain convert: weights = 'theirs.pt': none of its tensors fits")
+    assert "(visiontrain convert weights=theirs.pt lists them)" in fault
+    network = build_network(small_network, NAMES)
+    torch.save({name: tensor for name, tensor in network.state_dict().items() if "0" in name}, "theirs.pt")
+    fault = answer(capsys, "weights=theirs.pt", f"model={small_network}")[2]
+    reason, lacking, rest = re.fullmatch(r"visiontrain convert: (.*?) tensors of \S+ \((.*?)\); (.*)\n", fault).groups()
+    number = int(re.fullmatch(r"weights = 'theirs\.pt': lacks (\d+) of the \d+", reason)[1])
+    assert re.search(r" and (\d+) more$", lacking)[1] == str(number - 5)
+    assert lacking.count(", ") == 4
+    assert rest.startswith("pair names with mapping=FILE.yaml")
 
 
 @pytest.mark.parametrize(

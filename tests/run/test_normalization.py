@@ -10,9 +10,18 @@ import yaml
 
 from visiontrain.config.load import load_config
 from visiontrain.engine.checkpoint import load_checkpoint
+from visiontrain.engine.device import DeviceSetup
 from visiontrain.errors import ConfigError
+from visiontrain.models.build import build_network
 from visiontrain.models.layers import BATCH_NORM_MOMENTUM
+from visiontrain.plan import plan_run
 from visiontrain.run import precise_bn
+from visiontrain.run.normalization import (
+    check_batch_size,
+    check_sync,
+    normalization_line,
+    normalization_warnings,
+)
 from visiontrain.run.plan import plan
 from visiontrain.run.train import train_run
 from visiontrain.run.val import val_run
@@ -173,6 +182,60 @@ def test_the_plan_tells_what_normalization_sees_and_remembers(planned):
     assert "running statistics remember about 33.3 of them, 267 images (bn_momentum 0.03)" in planned(batch=8)
     assert "remember about 10 of them, 80 images" in planned(batch=8, bn_momentum=0.1)
     assert "GroupNorm, image by image" in planned(norm="group")
+
+
+class TestProcesses:
+    """Of several processes each normalizes its own part of a micro-batch, unless they exchange."""
+
+    def asked(self, processes, **keys):
+        return load_config("train", python={"processes": processes, "device": "cpu", **keys})
+
+    def plan(self, batch):
+        return plan_run(num_images=20, batch=batch, nbs=batch)
+
+    def warnings(self, network, config, batch):
+        return "".join(normalization_warnings(config, network, self.plan(batch), is_fresh=True))
+
+    def test_the_parts_are_what_statistics_are_of(self, two_level_detector):
+        line = normalization_line(self.asked(2), two_level_detector, self.plan(8))
+        assert (
+            "BatchNorm over the parts of micro-batches; its running statistics remember about 33.3 of them, 133" in line
+        )
+        for config in (self.asked(1), self.asked(2, norm="sync")):
+            line = normalization_line(config, two_level_detector, self.plan(8))
+            assert (
+                "BatchNorm over micro-batches; its running statistics remember about 33.3 of them, 267 images" in line
+            )
+
+    @pytest.mark.parametrize(("processes", "batch", "smallest"), [(2, 4, 2), (4, 5, 1), (8, 4, 1), (1, 2, 2)])
+    def test_small_parts_are_warned_of(self, two_level_detector, processes, batch, smallest):
+        told = self.warnings(two_level_detector, self.asked(processes), batch)
+        assert told.startswith(f"BatchNorm sees micro-batches of {smallest}: its statistics will be rough; raise batch")
+
+    def test_parts_of_enough_images_and_layers_that_exchange_are_not(self, two_level_detector):
+        assert self.warnings(two_level_detector, self.asked(2), 10) == ""
+        assert self.warnings(two_level_detector, self.asked(4, norm="sync"), 5) == ""
+
+    def test_layers_that_exchange_need_gpus(self):
+        cpu, gpu = (DeviceSetup(torch.device(name), threads=1, workers=0) for name in ("cpu", "cuda:0"))
+        with pytest.raises(
+            ConfigError, match=r"torch's SyncBatchNorm exchanges between GPUs alone, .* runs on cpu; use"
+        ):
+            check_sync(self.asked(2, norm="sync"), cpu)
+        for config, setup in (
+            (self.asked(1, norm="sync"), cpu),
+            (self.asked(2), cpu),
+            (self.asked(2, norm="sync"), gpu),
+        ):
+            check_sync(config, setup)
+
+    def test_a_part_of_one_image_of_one_cell_is_refused(self, small_classifier):
+        network = build_network(small_classifier, ("a", "b"))
+        with pytest.raises(
+            ConfigError, match="batch = 4: a micro-batch of one image of 32 pixels leaves BatchNorm one"
+        ):
+            check_batch_size(self.asked(4, imgsz=32), network, self.plan(4))
+        check_batch_size(self.asked(2, imgsz=32), network, self.plan(4))
 
 
 @pytest.mark.slow

@@ -8,7 +8,9 @@ import pytest
 
 from visiontrain.config.load import load_config
 from visiontrain.errors import ConfigError
+from visiontrain.plan import plan_run
 from visiontrain.run.plan import plan
+from visiontrain.run.planning import batch_line
 
 
 @pytest.fixture
@@ -84,6 +86,48 @@ def test_what_training_would_refuse_is_refused(tiny_yolo):
 @pytest.mark.slow
 def test_what_a_user_should_know_is_said(planned, keys, text):
     assert any(text in warning for warning in planned(**keys)["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("batch", "processes", "text"),
+    [
+        (8, 1, "batch 8 × accumulate 2 = 16 images"),
+        (8, 2, "batch 8 (2 processes × 4) × accumulate 2 = 16 images"),
+        (8, 3, "batch 8 (3 processes × 2 to 3) × accumulate 2 = 16 images"),
+    ],
+)
+def test_the_batch_is_told_as_what_each_process_has_of_it(batch, processes, text):
+    run = plan_run(num_images=20, batch=batch, nbs=16)
+    assert batch_line(run, None, processes).startswith(text)
+
+
+def test_the_plan_of_several_processes_differs_in_nothing_but_what_each_holds(planned, small_network):
+    keys = {"model": str(small_network), "nbs": 16, "epochs": 40, "device": "cpu"}
+    one, two = (planned(batch=8, processes=processes, **keys) for processes in (1, 2))
+    assert {key for key in one if one[key] != two[key]} == {"processes", "memory_mb", "warnings"}
+    assert (one["processes"], two["processes"]) == (1, 2)
+    assert two["memory_mb"] < one["memory_mb"]
+    assert two["memory_mb"] == planned(batch=4, **keys)["memory_mb"]
+
+
+def test_memory_is_told_of_each_process(tiny_yolo, small_network, capsys):
+    keys = {"data": str(tiny_yolo(20)), "model": str(small_network), "imgsz": 64, "batch": 8, "device": "cpu"}
+    plan(load_config("plan", python={**keys, "processes": 2}))
+    assert "MB for tensors at batch 8, imgsz 64, in each process\n" in capsys.readouterr().out
+    plan(load_config("plan", python=keys))
+    assert "MB for tensors at batch 8, imgsz 64\n" in capsys.readouterr().out
+
+
+def test_processes_that_would_have_no_image_are_warned_of(planned, small_network):
+    (warning,) = [
+        text
+        for text in planned(batch=2, processes=5, device="cpu", model=str(small_network))["warnings"]
+        if "smaller" in text
+    ]
+    assert warning == ("batch 2 is smaller than processes = 5: 3 of them have no image; raise batch, or start fewer")
+    assert not any(
+        "smaller" in text for text in planned(batch=5, processes=5, device="cpu", model=str(small_network))["warnings"]
+    )
 
 
 def test_a_typed_learning_rate_stays_with_the_automatic_optimizer(planned):

@@ -11,13 +11,11 @@ import torch
 
 from visiontrain.config.load import load_config
 from visiontrain.config.schema import Config
-from visiontrain.engine.checkpoint import SaveError, load_checkpoint, save_checkpoint
+from visiontrain.engine.checkpoint import load_checkpoint, save_checkpoint
 from visiontrain.engine.device import DeviceSetup
 from visiontrain.engine.fit import RunState
 from visiontrain.errors import CheckpointError, ConfigError
 from visiontrain.plan import plan_run
-from visiontrain.run import record as record_module
-from visiontrain.run.record import Recorder
 from visiontrain.run.resuming import (
     Resumed,
     config_from,
@@ -28,7 +26,6 @@ from visiontrain.run.resuming import (
     stored_args,
     versions,
 )
-from visiontrain.run.session import open_session
 
 
 def asked(**typed):
@@ -118,23 +115,3 @@ def test_threads_are_those_of_the_run_where_there_are_so_many(before, threads, l
 def test_another_version_is_told():
     _, told = like_before(cpu(4), {"threads": 4, "versions": {**versions(), "torch": "0.1"}})
     assert told == (f"torch: the run had version 0.1, here is {torch.__version__}: bits may differ",)
-
-
-def test_a_checkpoint_that_could_not_be_written_is_tried_again_within_a_minute(
-    small_network, tiny_yolo, monkeypatch, tmp_path
-):
-    keys = {"model": str(small_network), "data": str(tiny_yolo(4)), "imgsz": 64, "batch": 2, "nbs": 4, "workers": 0}
-    now, saved = 0.0, []
-
-    def save(path, values, *, previous):
-        saved.append(now)
-        if len(saved) == 1:
-            raise SaveError(f"{path}: cannot be written")
-
-    monkeypatch.setattr(record_module, "save_checkpoint", save)
-    monkeypatch.setattr(record_module, "checkpoint_of", lambda *_: {})
-    recorder = Recorder(open_session(asked(**keys)), tmp_path, [], clock=lambda: now)
-    for window in range(1, 70):
-        now = 30.0 * window
-        assert not recorder.is_to_end(RunState(window=window), None)
-    assert saved == [900.0, 960.0, 1860.0]

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from visiontrain.config.load import load_config
-from visiontrain.engine.checkpoint import SaveError, load_checkpoint
+from visiontrain.engine.checkpoint import SaveError, load_checkpoint, save_checkpoint
 from visiontrain.errors import CheckpointError, ConfigError, Stopped
-from visiontrain.run import record as record_module
+from visiontrain.run import saving as saving_module
 from visiontrain.run import train as train_module
 from visiontrain.run.plan import plan
 from visiontrain.run.record import Recorder
@@ -126,7 +126,7 @@ def test_in_place_of_a_best_that_is_gone_the_last_weights_are_scored_and_that_is
     finish = train_module._finish
 
     def after_a_loss(session, folder, parts, recorder, state):
-        recorder.best.unlink()
+        recorder.checkpoints.best.unlink()
         return finish(session, folder, parts, recorder, state)
 
     monkeypatch.setattr(train_module, "_finish", after_a_loss)
@@ -231,7 +231,7 @@ def test_weights_that_are_not_finite_are_refused(train, tmp_path):
     result = train("run")
     values = load_checkpoint(result.best)
     next(iter(values["ema"].values())).fill_(float("nan"))
-    record_module.save_checkpoint(result.best, {key: value for key, value in values.items() if key != "format"})
+    save_checkpoint(result.best, {key: value for key, value in values.items() if key != "format"})
     with pytest.raises(CheckpointError, match=r"best\.pt: ema '.*' holds numbers that are not finite"):
         load_checkpoint(result.best)
 
@@ -267,7 +267,7 @@ def failing(times, save):
 @pytest.mark.slow
 def test_a_full_disk_is_told_and_training_goes_on(train, monkeypatch, tmp_path, capsys):
     whole = train("whole")
-    monkeypatch.setattr(record_module, "save_checkpoint", failing(3, record_module.save_checkpoint))
+    monkeypatch.setattr(saving_module, "save_checkpoint", failing(3, save_checkpoint))
     train("full")
     assert "last.pt: cannot be written (No space left on device); it takes 1.0 MB; training goes on" in (
         capsys.readouterr().out
@@ -277,7 +277,7 @@ def test_a_full_disk_is_told_and_training_goes_on(train, monkeypatch, tmp_path, 
 
 @pytest.mark.slow
 def test_a_run_that_could_never_be_saved_says_so_at_its_end(train, monkeypatch):
-    monkeypatch.setattr(record_module, "save_checkpoint", failing(99, record_module.save_checkpoint))
+    monkeypatch.setattr(saving_module, "save_checkpoint", failing(99, save_checkpoint))
     with pytest.raises(CheckpointError, match=r"last\.pt: the run has ended and could not be saved; make room"):
         train("full")
 

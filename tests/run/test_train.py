@@ -147,7 +147,7 @@ def test_the_last_checkpoint_is_written_after_the_best(run_training, monkeypatch
     """So that a run that is killed between the two goes on from the epoch before, and finds its best again."""
     written = []
     monkeypatch.setattr(
-        "visiontrain.run.record.save_checkpoint",
+        "visiontrain.run.saving.save_checkpoint",
         lambda path, values, **keys: (written.append(path.name), save_checkpoint(path, values, **keys)),
     )
     run_training(epochs=1, save_period=1)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from visiontrain.cli import main
 from visiontrain.config.load import load_config
 from visiontrain.data.formats import read_data_set
 from visiontrain.engine.checkpoint import load_checkpoint
@@ -80,6 +81,30 @@ def test_a_damaged_file_is_refused(trained, tmp_path):
     with pytest.raises(CheckpointError, match="is damaged"):
         val_run(settings(trained, tmp_path))
     assert not (tmp_path / "scored").exists()
+
+
+@pytest.mark.parametrize("mode", ["val", "compare"])
+def test_scoring_that_is_broken_off_leaves_no_folder_and_ends_with_130(trained, tmp_path, monkeypatch, capsys, mode):
+    monkeypatch.chdir(tmp_path)
+    drawn = []
+
+    def break_off(scorer, network):
+        (places,) = (tmp_path / "runs" / "detect").iterdir()
+        drawn.append(places.name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("visiontrain.run.score.Scorer.score", break_off)
+    weights = ["weights=" + str(trained.last)] if mode == "compare" else []
+    assert main([mode, f"model={trained.best}", *weights, "workers=0"]) == 130
+    assert drawn == [mode]
+    assert not list((tmp_path / "runs" / "detect").iterdir())
+    assert capsys.readouterr().err == f"visiontrain {mode}: stopped\n"
+
+
+def test_image_size_and_keys_without_effect_are_told_together(trained, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        val_run(settings(trained, tmp_path, imgsz=33, multi_label=True))
+    assert [fault.split(" ")[0] for fault in caught.value.faults] == ["multi_label:", "imgsz"]
 
 
 @pytest.fixture(scope="module")

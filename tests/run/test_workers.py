@@ -23,7 +23,7 @@ def opened(monkeypatch, tiny_yolo, small_network):
         monkeypatch.setattr(
             session_module,
             "device_of",
-            lambda config: DeviceSetup(plain(config).device, threads=1, workers=4),
+            lambda config, place: DeviceSetup(plain(config, place).device, threads=1, workers=4),
         )
         settings = {"data": str(tiny_yolo(8)), "model": str(small_network), "imgsz": 640, "batch": 8, "nbs": 8, **keys}
         return open_session(load_config("train", python=settings))

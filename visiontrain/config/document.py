@@ -14,7 +14,7 @@ from visiontrain.config.schema import MODES, SETTINGS, WORDS, settings_of
 from visiontrain.config.setting import Setting
 
 _WIDTH = 118
-_KEY_WIDTH = 2 + max(len(key) for key, setting in SETTINGS.items() if setting.rules.available)
+_KEY_WIDTH = 2 + max(len(key) for key in SETTINGS)
 
 
 def overview() -> str:
@@ -45,25 +45,21 @@ def overview() -> str:
 
 def mode_help(mode: str) -> str:
     """The answer to `visiontrain help MODE`: every key with what it takes, its default and what it is."""
-    settings = [setting for setting in settings_of(mode).values() if setting.rules.available]
-    planned = [key for key, setting in settings_of(mode).items() if not setting.rules.available]
     words = "".join(f" {key.upper()}" for key in WORDS.get(mode, ()))
     lines = [f"usage: visiontrain {mode}{words} [key=value ...]", "", f"{mode}: {MODES[mode]}"]
-    for group, members in _by_group(settings):
+    for group, members in _by_group(settings_of(mode).values()):
         lines += ["", group, *(line for setting in members for line in _help_lines(setting))]
-    if planned:
-        lines += ["", *textwrap.wrap(f"Planned, without effect yet: {', '.join(planned)}.", _WIDTH)]
     return "\n".join(lines)
 
 
 def default_yaml() -> str:
-    """The text of `cfg/default.yaml`: every key that has an effect, at its default."""
+    """The text of `cfg/default.yaml`: every key at its default."""
     lines = [
         "# Every key at its default. Made from the table of keys by `python -m visiontrain.config.document`.",
         "# A copy of it is a cfg file: visiontrain train cfg=copy.yaml. Keep only the lines that you change: every key",
         "# in a cfg file counts as typed, and what is typed is never up to an automatic choice.",
     ]
-    for group, members in _by_group(_available()):
+    for group, members in _by_group(SETTINGS.values()):
         lines += ["", f"# --- {group} ---"]
         for setting in members:
             comment = f"{setting.explained()} ({setting.takes()})"
@@ -86,7 +82,7 @@ def settings_markdown() -> str:
         "* What is typed is never overridden by an automatic choice: a conflict is an error.",
         "* All faults are reported at once, with exit code 2, before anything is created on disk.",
     ]
-    for group, members in _by_group(_available()):
+    for group, members in _by_group(SETTINGS.values()):
         lines += [
             "",
             f"## {group}",
@@ -95,20 +91,7 @@ def settings_markdown() -> str:
             "| --- | --- | --- | --- | --- |",
         ]
         lines += [_markdown_row(setting) for setting in members]
-    planned = ", ".join(f"`{key}`" for key, setting in SETTINGS.items() if not setting.rules.available)
-    lines += [
-        "",
-        "## Planned",
-        "",
-        "These names are taken. They have no effect yet and are refused when typed:",
-        "",
-        planned,
-    ]
     return "\n".join(lines) + "\n"
-
-
-def _available() -> list[Setting]:
-    return [setting for setting in SETTINGS.values() if setting.rules.available]
 
 
 def _by_group(settings: Iterable[Setting]) -> Iterator[tuple[str, list[Setting]]]:

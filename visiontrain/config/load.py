@@ -47,8 +47,8 @@ def load_config(
         python: Keyword arguments of the Python interface; values are native or texts as on the command line.
 
     Raises:
-        ConfigError: If a key is unknown, not of this mode or without effect yet, a value is not what its key takes,
-            or two settings contradict each other; all faults at once.
+        ConfigError: If a key is unknown or not of this mode, a value is not what its key takes, or two settings
+            contradict each other; all faults at once.
     """
     faults: list[str] = []
     typed: dict[str, Any] = {}
@@ -174,8 +174,6 @@ def _fault_of_key(key: str, mode: str, *, is_file: bool, beside: Collection[str]
     setting = SETTINGS.get(key)
     if setting is None:
         return _unknown(key, mode)
-    if not setting.rules.available:
-        return f"{key}: is planned but has no effect yet; leave it out"
     if mode in setting.rules.modes:
         return None
     meant = difflib.get_close_matches(key, settings_of(mode), n=1, cutoff=ALMOST_THE_SAME)
@@ -188,7 +186,7 @@ def _fault_of_key(key: str, mode: str, *, is_file: bool, beside: Collection[str]
 
 
 def _unknown(key: str, mode: str) -> str:
-    usable = [name for name, setting in settings_of(mode).items() if setting.rules.available]
+    usable = settings_of(mode)
     lower = key.lower()
     hint = _KNOWN_ELSEWHERE.get(lower)
     if hint == "nbs":
@@ -213,6 +211,30 @@ def _contradictions(config: Config) -> list[str]:
         faults.append("save_conf: adds scores to the files of save_txt, which is off; add save_txt=True")
     if config.batch == AUTO_BATCH and config.mode not in ("train", "plan", "verify"):
         faults.append(f"batch = auto: is measured for training, not for {config.mode}; type a number or leave it out")
+    faults += _contradictions_of_processes(config)
     if config.val_interval != 1 and not config.val:
         faults.append("val_interval: has no effect with val=False; leave one out")
+    return faults
+
+
+def _contradictions_of_processes(config: Config) -> list[str]:
+    devices = config.device.split(",")
+    processes = max(config.processes, len(devices))
+    faults = []
+    if len(devices) > 1 and config.mode not in ("train", "plan"):
+        faults.append(
+            f"device = {config.device}: several devices train together, and {config.mode} runs on one; name one"
+        )
+    elif len(devices) > 1 and config.is_typed("processes") and config.processes != len(devices):
+        faults.append(
+            f"processes = {config.processes}: device = {config.device} names {len(devices)}, one for each process; "
+            "leave processes out"
+        )
+    if len(set(devices)) < len(devices):
+        faults.append(f"device = {config.device}: names one twice; each process needs its own")
+    if processes > 1 and config.batch == AUTO_BATCH:
+        faults.append(
+            f"batch = auto: is measured in one process, and there are {processes}; type the images that all hold at "
+            "once"
+        )
     return faults

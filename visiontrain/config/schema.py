@@ -1,8 +1,7 @@
 """Every key of the command line, of cfg files and of Python, once: type, default, range, unit, modes and help.
 
 What is typed, asked and decided meets here: `Config` is the frozen value that the rest of the program reads, and it
-knows where each of its values came from. Keys that a later version gives an effect are declared with
-`available=False`: their names are taken, and typing one is a fault, never silence.
+knows where each of its values came from.
 """
 
 from __future__ import annotations
@@ -201,7 +200,13 @@ class Config:
     precise_bn: bool = _batch(
         False, help="whether the best weights' BatchNorm statistics are estimated anew over the last epoch's images"
     )
-    processes: int = _batch(1, least=1, most=1024, available=False, help="the number of processes that train together")
+    processes: int = _batch(
+        1,
+        least=1,
+        most=1024,
+        modes=("train", "plan"),
+        help="the processes that train together and share each micro-batch; started here, or by torchrun",
+    )
     checkpoint_activations: bool = _batch(
         False, help="whether activations are computed twice, in the backward pass again, to save memory"
     )
@@ -238,7 +243,7 @@ class Config:
         help="the epochs between kept checkpoints; -1 or 0: only last and best",
     )
     time: float | None = _length(
-        None, above=0, most=10_000, unit="hours", available=False, help="the time that training may take"
+        None, above=0, most=10_000, unit="hours", help="the time that training may take, all its starts together"
     )
     save_minutes: float = _length(
         15.0, above=0, most=10_000, unit="minutes", help="the time between checkpoints inside an epoch"
@@ -461,11 +466,12 @@ class Config:
 
     device: str = _machine(
         "auto",
-        pattern=r"auto|cpu|mps|cuda(:\d{1,3})?|\d{1,3}",
-        noun="auto, cpu, mps, cuda or the number of a GPU",
-        brief="auto|cpu|mps|cuda|GPU number",
+        pattern=r"auto|cpu|mps|cuda(:\d{1,3})?|\d{1,3}(,\d{1,3})*",
+        noun="auto, cpu, mps, cuda, the number of a GPU, or several with commas between them",
+        brief="auto|cpu|mps|cuda|GPU number, ...",
+        is_list=True,
         modes=(*_TRAIN, *_VAL, *_PREDICT),
-        help="the one device to run on (several are not available yet)",
+        help="the device to run on; to train, several GPUs, a process on each",
     )
     amp: bool | str = _machine(
         "auto",
@@ -566,11 +572,11 @@ class Config:
         return self._with("sample", {key: value for key, value in values.items() if is_open[key]})
 
     def values(self) -> dict[str, Any]:
-        """The value of every key that has an effect, as plain Python (tuples as lists)."""
+        """The value of every key that has an effect on the task, as plain Python (tuples as lists)."""
         plain = {
             key: getattr(self, key)
             for key, setting in SETTINGS.items()
-            if setting.rules.available and self.task in (setting.rules.tasks or (self.task,))
+            if self.task in (setting.rules.tasks or (self.task,))
         }
         return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
@@ -585,5 +591,5 @@ SETTINGS: Mapping[str, Setting] = {
 
 
 def settings_of(mode: str) -> dict[str, Setting]:
-    """The keys of `mode`, those without an effect yet included."""
+    """The keys of `mode`."""
     return {key: setting for key, setting in SETTINGS.items() if mode in setting.rules.modes}

@@ -42,6 +42,8 @@ class Rules:
     """The texts allowed, matched case-blind and stored as spelled here."""
     pattern: str = ""
     """What a text must match as a whole."""
+    is_list: bool = False
+    """Whether the text may be of several parts, which are also taken as a list."""
     noun: str = "a text"
     """What a text without choices is called in messages."""
     brief: str = ""
@@ -50,8 +52,6 @@ class Rules:
     """Values that are understood but have no effect yet, each with what to do instead."""
     words: Mapping[str, Any] = field(default_factory=dict)
     """Texts that stand for a value of their own, whatever the range; the first is shown."""
-    available: bool = True
-    """False: the key is declared so that its name is taken, and refused when typed."""
 
 
 def setting(default: Any, **rules: Any) -> Any:
@@ -83,6 +83,8 @@ class Setting:
         instead = self.rules.later.get((raw.strip() if isinstance(raw, str) else shown(raw)).lower())
         if instead is not None:
             raise ValueError(f"{self.key} = {shown(raw)}: {instead}")
+        if self.rules.is_list:
+            raw = _as_parts(raw)
         word = shown(raw).strip().lower()
         if word in self.rules.words:
             return self.rules.words[word]
@@ -265,6 +267,15 @@ def _read_text(raw: object) -> str:
     if isinstance(raw, bool) or not isinstance(raw, (int, float)):
         raise ValueError
     return str(raw)
+
+
+def _as_parts(raw: object) -> object:
+    """A list, or the text of one, as text with commas between its parts; anything else as it is."""
+    if isinstance(raw, str) and re.fullmatch(r"\s*\[.*\]\s*|\s*\(.*\)\s*", raw):
+        raw = raw.strip()[1:-1].split(",")
+    if isinstance(raw, list | tuple) and raw and all(type(part) in (int, str) for part in raw):
+        return ",".join(str(part).strip(" '\"") for part in raw)
+    return re.sub(r"\s*,\s*", ",", raw) if isinstance(raw, str) else raw
 
 
 # In the order in which a value is tried against the alternatives of a key's type.

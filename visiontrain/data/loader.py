@@ -20,8 +20,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from visiontrain.data.dataset import EvalDataset, TrainDataset, UnreadableImage
-from visiontrain.data.workers import end_with_parent
-from visiontrain.plan import Plan, Window
+from visiontrain.data.workers import end_with_parent, signals_wait
+from visiontrain.plan import ALL, Part, Plan, Window
 from visiontrain.sample import Batch, Sample
 
 Collate = Callable[[Sequence[Sample | UnreadableImage]], Batch]
@@ -30,16 +30,17 @@ Collate = Callable[[Sequence[Sample | UnreadableImage]], Batch]
 class LoadedWindow:
     """The micro-batches of one window: loaded when first iterated over, kept for being replayed."""
 
-    def __init__(self, planned: Window, load: Callable[[], Batch]) -> None:
+    def __init__(self, planned: Window, load: Callable[[], Batch], num_batches: int) -> None:
         self.planned = planned
         self.t_data = 0.0
         """Seconds spent waiting for the loader so far."""
         self._load = load
+        self._num_batches = num_batches
         self._batches: list[Batch] = []
 
     def __len__(self) -> int:
         """Micro-batches."""
-        return len(self.planned.sizes)
+        return self._num_batches
 
     def __iter__(self) -> Iterator[Batch]:
         for place in range(len(self)):
@@ -60,7 +61,10 @@ class LoadedWindow:
 
 
 class TrainLoader:
-    """The windows of a run, in order, with their images."""
+    """The windows of a run, in order, with their images: of several processes each loads its part of every micro-batch.
+
+    Where a process has no image of a micro-batch, it has a batch without images.
+    """
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class TrainLoader:
         *,
         workers: int,
         pin_memory: bool = False,
+        part: Part = ALL,
     ) -> None:
         """
         Args:
@@ -78,9 +83,11 @@ class TrainLoader:
             collate: Makes a batch of samples.
             workers: Worker processes; 0 loads in this one.
             pin_memory: Whether batches are put into page-locked memory.
+            part: What this process takes of every micro-batch.
         """
         assert len(dataset) == plan.num_images, f"{len(dataset)} images, planned for {plan.num_images}"
         self._plan = plan
+        self._part = part
         self._sampler = dataset.sampler
         self._make = partial(_make_loader, dataset, collate, workers=workers, pin_memory=pin_memory)
         self._batches: Iterator[Any] | None = None
@@ -91,10 +98,11 @@ class TrainLoader:
         Only one such iteration can be under way; a new one ends the workers of the one before.
         """
         self.close()
-        keys = self._sampler.micro_batches(self._plan, first_window=first_window)
-        self._batches = iter(self._make(keys))
+        keys = self._sampler.micro_batches(self._plan, first_window=first_window, part=self._part)
+        with signals_wait():
+            self._batches = iter(self._make(keys))
         for planned in self._plan.all_windows(first_window):
-            window = LoadedWindow(planned, self._next_batch)
+            window = LoadedWindow(planned, self._next_batch, len(self._part.of(planned)))
             yield window
             window.load_rest()
         self.close()
@@ -116,7 +124,14 @@ class EvalLoader:
     """
 
     def __init__(
-        self, dataset: EvalDataset, collate: Collate, *, batch: int, workers: int, pin_memory: bool = False
+        self,
+        dataset: EvalDataset,
+        collate: Collate,
+        *,
+        batch: int,
+        workers: int,
+        pin_memory: bool = False,
+        part: Part = ALL,
     ) -> None:
         """
         Args:
@@ -125,10 +140,12 @@ class EvalLoader:
             batch: Most images in a batch.
             workers: Worker processes; 0 loads in this one.
             pin_memory: Whether batches are put into page-locked memory.
+            part: Of several processes each scores the batches of its own number, counted round.
         """
         records = dataset.records
         order = sorted(range(len(records)), key=lambda index: (records[index].height / records[index].width, index))
-        indices = [order[start : start + batch] for start in range(0, len(order), batch)]
+        starts = range(part.process * batch, len(order), part.processes * batch)
+        indices = [order[start : start + batch] for start in starts]
         make_batches = partial(_collate_by_shape, collate)
         self._make = partial(_make_loader, dataset, make_batches, indices, workers=workers, pin_memory=pin_memory)
         self._loader: DataLoader[Any] | None = None
@@ -136,7 +153,9 @@ class EvalLoader:
     def __iter__(self) -> Iterator[Batch]:
         if self._loader is None:
             self._loader = self._make()
-        for batches in self._loader:
+        with signals_wait():
+            loaded = iter(self._loader)
+        for batches in loaded:
             yield from batches
 
     def close(self) -> None:

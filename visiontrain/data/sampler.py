@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from visiontrain.data.balance import drawn_order, occurrences_of
 from visiontrain.data.multi_scale import WindowSizes
-from visiontrain.plan import Plan, Window
+from visiontrain.plan import ALL, Part, Plan, Window
 from visiontrain.sample import SampleKey
 
 PARTNER_REACH = 128
@@ -80,16 +80,17 @@ class Sampler:
         size = None if self.sizes is None else self.sizes.of(window)
         return [self.key(x, size=size) for x in range(window.start, window.stop)]
 
-    def micro_batches(self, plan: Plan, *, first_window: int = 0) -> Iterator[list[SampleKey]]:
+    def micro_batches(self, plan: Plan, *, first_window: int = 0, part: Part = ALL) -> Iterator[list[SampleKey]]:
         """The keys of every micro-batch of a run, in order.
 
         Args:
             plan: The run.
             first_window: Index of the window to begin with, counted over the whole run.
+            part: What the process takes of each; it may be nothing.
         """
         for window in plan.all_windows(first_window):
             keys = self.keys(window)
-            for micro_batch in window.micro_batches:
+            for micro_batch in part.of(window):
                 start = micro_batch.start - window.start
                 yield keys[start : start + micro_batch.size]
 

@@ -9,13 +9,19 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import signal
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
 USABLE_SHARE = 0.9
 """The rest is left to other users of the shared memory."""
+SECONDS_BETWEEN_LOOKS = 1.0
+"""At whether the launcher is still there."""
 PREFETCH = 2
 """Batches that torch's loader lets each worker make ahead, unless told otherwise."""
 
@@ -53,6 +59,22 @@ def lowered_workers_message(asked: int, fitting: int, *, batch_bytes: int, shm_b
     )
 
 
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Inside, signals to end wait, also for processes that are started here, which never hear them: they are busy with
+    importing when one comes to all of a group, and it would end them before they could say that they end with their
+    parent.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows, which does not send them to groups
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def end_with_parent() -> None:
     """To be called first in a worker process: it ends as soon as the process that started it does, however that ends.
 
@@ -68,3 +90,15 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="end with parent", daemon=True).start()
+
+
+def end_when_orphaned() -> None:
+    """To be called in a process that a launcher has started: it ends soon after that does, however that ends."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end when orphaned", daemon=True).start()

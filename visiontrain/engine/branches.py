@@ -91,20 +91,27 @@ class BranchSums:
                 branch.normalizer = branch.normalizer + normalizer
                 branch.parts = {name: branch.parts[name] + part for name, part in parts.items()}
 
-    def reduce(self) -> int:
-        """Sum over all processes, in one small vector; returns the number of processes."""
+    def reduce(self, votes: Tensor) -> tuple[int, Tensor]:
+        """Sum over all processes, in one small vector.
+
+        Args:
+            votes: (V,) float, to be summed along with the rest.
+
+        Returns:
+            The number of processes, and the sums of their votes.
+        """
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            return 1
+            return 1, votes
         branches = list(self._branches.values())
         sums = [value for b in branches for value in (b.total, b.normalizer, *b.parts.values())]
-        vector = torch.stack([self.num_images.to(sums[0]), *sums])
+        vector = torch.cat([votes.to(sums[0]), torch.stack([self.num_images.to(sums[0]), *sums])])
         torch.distributed.all_reduce(vector)
-        self.num_images, *reduced = vector
+        votes, (self.num_images, *reduced) = vector[: len(votes)], vector[len(votes) :]
         values = iter(reduced)
         for branch in branches:
             branch.total, branch.normalizer = next(values), next(values)
             branch.parts = {name: next(values) for name in branch.parts}
-        return torch.distributed.get_world_size()
+        return torch.distributed.get_world_size(), votes
 
     def divisors(self) -> dict[str, Tensor]:
         """() what the gradient of each branch is divided by."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from visiontrain.engine.distributed import Place
 from visiontrain.errors import ConfigError
 
 MAX_AUTO_WORKERS = 8
@@ -27,17 +28,23 @@ class DeviceSetup:
     """Processes that load data; 0 loads in the training process."""
 
 
-def choose_device(name: str, *, workers: int | None) -> DeviceSetup:
+def choose_device(name: str, *, workers: int | None, place: Place | None = None) -> DeviceSetup:
     """Resolve `device` and `workers` for this machine; None means auto.
 
     Loading beside an accelerator takes workers. On a CPU that trains, workers would take the very cores that compute,
-    and cost a start of their own, so there auto is none.
+    and cost a start of their own, so there auto is none. Processes of one machine share its cores.
+
+    Args:
+        name: One device, or those of several processes with commas between them.
+        workers: Of this process.
+        place: Of this process among those that train together.
 
     Raises:
-        ConfigError: If the device does not exist here.
+        ConfigError: If the device does not exist here, or there are not as many as processes.
     """
-    device = _find(name)
-    cores = available_cores()
+    place = place or Place()
+    device = _find(_own_device(name, place))
+    cores = max(1, available_cores() // place.locals)
     if workers is None:
         workers = 0 if device.type == "cpu" else min(MAX_AUTO_WORKERS, max(1, cores - 1))
     return DeviceSetup(device, threads=cores if device.type == "cpu" else torch.get_num_threads(), workers=workers)
@@ -121,6 +128,28 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def _own_device(name: str, place: Place) -> str:
+    """The device that a process takes of those that were named."""
+    names = name.split(",")
+    if place.locals == 1 and len(names) == 1:
+        return name
+    if len(names) > 1:
+        if len(names) != place.locals:
+            raise ConfigError(
+                f"device = {name!r}: names {len(names)} devices for {place.locals} process(es) of this machine; name "
+                "as many as there are processes"
+            )
+        return names[place.local]
+    if name in ("auto", "cuda") and torch.cuda.device_count():
+        return f"cuda:{place.local}"
+    if name in ("auto", "cpu"):
+        return "cpu"
+    raise ConfigError(
+        f"device = {name!r}: is one device for {place.locals} processes; name one for each, as in device=0,1, or "
+        "device=cpu"
+    )
 
 
 def _find(name: str) -> torch.device:

@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 from visiontrain.engine.branches import Share
+from visiontrain.engine.distributed import Group, alone
+from visiontrain.engine.evaluate import unmoved
 from visiontrain.engine.precision import Precision
 from visiontrain.engine.prefetch import on_device
 from visiontrain.engine.schedule import Rates, Schedule
@@ -161,6 +163,7 @@ class Training:
     """Logs and saves."""
     is_to_end: Callable[[RunState], bool]
     """Asked behind every window, when nothing is open: saves where that is due, and tells whether the run ends here."""
+    group: Group = field(default_factory=alone)
     clock: Callable[[], float] = field(default=time.perf_counter)
 
 
@@ -210,11 +213,12 @@ def fit(training: Training, state: RunState) -> RunState:
 def _step(run: Training, planned: Window, batches: Iterable[Batch]) -> WindowReport:
     """One window: forward and backward of every micro-batch, then one optimizer step."""
     run.gradients.open(planned.size)
-    for batch in on_device(batches, run.device):
-        with run.gradients.micro_batch(last=batch.is_last):
+    for batch in on_device(batches, run.device, keeps_empty=run.group.size > 1):
+        with run.gradients.micro_batch(last=batch.is_last), unmoved(run.network, by=batch):
             with run.precision.autocast():
-                outputs = run.network(batch.images)
+                outputs = run.gradients.model(batch.images)
             run.gradients.add(run.criterion(outputs, batch), num_images=len(batch))
+            del outputs  # else they are held during the next forward pass
     return run.gradients.step()
 
 
@@ -241,6 +245,7 @@ def _finish_epochs(run: Training, state: RunState, last: int) -> Iterator[EpochE
     validated = [epoch for epoch in epochs if run.validates(epoch)] if run.validate is not None else []
     metrics: Mapping[str, Any] | None = None
     val_losses: dict[str, float] = {}
+    run.group.share_buffers_(run.network, run.average.model)
     if run.validate is not None and validated:
         metrics, val_losses = run.validate(run.average.model, validated[-1])
     t_val = run.clock() - started

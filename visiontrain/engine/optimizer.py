@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import Optimizer
 
+from visiontrain.engine.eager import EagerAdamW, EagerSGD
 from visiontrain.engine.muon import Muon
 
 OPTIMIZERS = ("SGD", "AdamW", "Muon")
@@ -77,9 +78,9 @@ def build_optimizer(
     """
     groups = parameter_groups(network, weight_decay=weight_decay, parts=parts)
     if choice.name == "SGD":
-        return SGD(groups, lr=choice.lr0, momentum=choice.momentum, nesterov=choice.momentum > 0, foreach=True)
+        return EagerSGD(groups, lr=choice.lr0, momentum=choice.momentum, nesterov=choice.momentum > 0, foreach=True)
     if choice.name == "AdamW":
-        return AdamW(groups, lr=choice.lr0, betas=(choice.momentum, 0.999), foreach=True)
+        return EagerAdamW(groups, lr=choice.lr0, betas=(choice.momentum, 0.999), foreach=True)
     if choice.name == "Muon":
         return Muon(groups, lr=choice.lr0, betas=(choice.momentum, 0.999))
     raise ValueError(f"optimizer {choice.name!r} is none of {', '.join(OPTIMIZERS)}")

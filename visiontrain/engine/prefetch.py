@@ -9,14 +9,17 @@ import torch
 from visiontrain.sample import Batch
 
 
-def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    """The same batches on `device`; those without an image, none of which could be read, are left out.
+def on_device(batches: Iterable[Batch], device: torch.device, *, keeps_empty: bool = False) -> Iterator[Batch]:
+    """The same batches on `device`.
+
+    One without an image, as none could be read or none is this process's, is left out unless `keeps_empty`: a process
+    of several takes part in every exchange.
 
     On a GPU each is copied one ahead of its use, on a stream of its own: from page-locked memory the copy and the
     computing go on at the same time. Elsewhere there is nothing to be gained, and none is held longer than it is used.
     """
-    filled = (batch for batch in batches if len(batch))
-    return _one_ahead(filled, device) if device.type == "cuda" else (batch.to(device) for batch in filled)
+    kept = (batch for batch in batches if keeps_empty or len(batch))
+    return _one_ahead(kept, device) if device.type == "cuda" else (batch.to(device) for batch in kept)
 
 
 def _one_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:

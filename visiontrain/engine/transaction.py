@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 
+from visiontrain.engine.distributed import Group, alone
 from visiontrain.engine.loss_scale import loss_scale_of
 from visiontrain.engine.precision import Precision
 from visiontrain.engine.window import GradientWindow, WindowReport
@@ -36,6 +37,15 @@ class ReplayableWindow(Protocol):
     def __iter__(self) -> Iterator[Batch]: ...
 
 
+class OutOfMemoryInGroup(Exception):
+    """Memory ran out in one of several processes: what it shares with the others cannot be replayed in place."""
+
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
+        """Images that were too many at once, over all processes."""
+        super().__init__(f"out of memory at {largest} images over all processes")
+
+
 Step = Callable[[Window, Iterable[Batch]], WindowReport]
 
 
@@ -52,10 +62,12 @@ class Transaction:
         batch: int,
         precision: Precision,
         warn: Callable[[str], None],
+        group: Group | None = None,
     ) -> None:
         self.batch = batch
-        """Most images at once, as far as it is known to fit."""
+        """Most images at once over all processes, as far as it is known to fit."""
         self.gradients = gradients
+        self._group = group or alone()
         self._precision = precision
         self._num_windows = 0
         self._warn = warn
@@ -65,6 +77,7 @@ class Transaction:
 
         Raises:
             ConfigError: If a single image does not fit, or the optimizer's own step.
+            OutOfMemoryInGroup: If memory runs out in one of several processes.
         """
         self._num_windows += 1
         report = self._run_in_memory(window, step)
@@ -118,7 +131,9 @@ class Transaction:
                 torch.cuda.empty_cache()
             # A window of few images may never have held as many at once as it was allowed to.
             largest = min(self.batch, max(window.planned.sizes))
-            if largest == 1:
+            if self._group.size > 1 and largest > self._group.size:
+                raise OutOfMemoryInGroup(largest)
+            if largest <= self._group.size:
                 raise ConfigError(
                     "memory: a single image does not fit; resume with checkpoint_activations=True, lower imgsz or "
                     "choose a smaller model"
@@ -131,7 +146,7 @@ class Transaction:
 
     def _cut(self, window: ReplayableWindow) -> Iterator[Batch]:
         for batch in window:
-            if len(batch) <= self.batch:
+            if len(batch) <= self.batch:  # of several processes each has been given its part already
                 yield batch
             else:
                 yield from batch.split(self.batch)

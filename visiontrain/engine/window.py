@@ -14,8 +14,8 @@ whole window makes it the gradient of the full batch's mean. Nothing else divide
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -24,10 +24,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import LBFGS, Optimizer
 
 from visiontrain.engine.branches import BranchSums, Share, as_branches, note_owners_
+from visiontrain.engine.exchange import Exchange
 from visiontrain.engine.forward_state import ForwardState
 from visiontrain.engine.loss_scale import LossScale, loss_scale_of
 from visiontrain.engine.noise import NoiseScale
 from visiontrain.losses.sums import LossSum
+
+NO_IMAGE = "the window holds no image that could be read"
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class WindowReport:
     """Whether it was left out because the scaler's loss scale was too high: then no image is at fault."""
     is_forward_finite: bool = True
     """Whether the loss, and what the forward pass left in BatchNorm, are finite."""
+    votes: tuple[float, ...] = ()
+    """Of all processes, summed."""
 
     def losses(self) -> dict[str, float]:
         """The mean of every part over the window; waits for the device."""
@@ -65,10 +70,12 @@ class GradientWindow:
         clip: The most that the norm of the whole gradient may be; None leaves it.
         gain: A constant that the mean gradient is multiplied by.
         noise: Measures the gradient noise scale; `add` must then be told its images.
+        votes: Numbers of this process, the same many every time, which are summed over all processes when a window
+            closes: what they decide together costs no exchange of its own.
 
     Raises:
         TypeError: If one of them is something else.
-        ValueError: If `clip` is not positive.
+        ValueError: If `clip` is not positive, or if the model looks for unused parameters.
     """
 
     def __init__(
@@ -80,10 +87,12 @@ class GradientWindow:
         clip: float | None = None,
         gain: float = 1.0,
         noise: NoiseScale | None = None,
+        votes: Callable[[], Sequence[float]] = tuple,
     ) -> None:
         _check_arguments(optimizer, model, scaler, clip)
         self.optimizer = optimizer
         self.model = model
+        self._votes = votes
         self.loss_scale: LossScale = loss_scale_of(scaler)
         self.clip = clip
         self.gain = gain
@@ -91,13 +100,21 @@ class GradientWindow:
         self.is_applying = False
         """Whether the optimizer's own step has begun: from then on the window cannot be rolled back."""
         self._owners: dict[Tensor, str] = {}  # parameter → its branch, where there are several
+        self._exchange = Exchange(model)
         # The open window:
         self._sums = BranchSums()
         self._reference: float | None = None
         self._planned_images: int | None = None
-        self._is_last = False
-        self._is_open = self._is_inside = self._is_broken = self._has_exchanged = False
+        self._is_last = self._counts_images = False
+        self._is_open = self._is_inside = self._is_broken = False
         self._before = ForwardState(model)  # also for whoever calls add() without micro_batch()
+
+    def use(self, model: nn.Module) -> None:
+        """Train `model` from the next window on: the same parameters in another DistributedDataParallel."""
+        assert not self._is_open, "a window is open"
+        self.model = model
+        self._exchange = Exchange(model)
+        self._reset()
 
     def open(self, num_images: int | None = None) -> None:
         """Open a window of `num_images` planned images. Called by the first micro-batch where nobody did.
@@ -131,20 +148,20 @@ class GradientWindow:
         if not self._is_open:
             self.open()
         self._is_inside, self._is_last = True, last
-        is_ddp, is_done = isinstance(self.model, DistributedDataParallel), False
+        is_done = False
         try:
-            with self.model.no_sync() if is_ddp and not last else nullcontext():  # type: ignore[operator]
+            with self._exchange.micro_batch(last=last):
                 yield
             is_done = True
         finally:
             self._is_inside, self._is_broken = False, not is_done  # whatever ended it, an interrupt too
 
-    def add(self, losses: LossSum | Sequence[LossSum], *, num_images: int = 0) -> None:
+    def add(self, losses: LossSum | Sequence[LossSum], *, num_images: int | None = None) -> None:
         """Run backward on a micro-batch's loss and add its sums to the window.
 
         Args:
             losses: What the criterion returned; several where branches of the network have normalizers of their own.
-            num_images: Images of the micro-batch, for the report.
+            num_images: Images of the micro-batch, for the report; a window in which all say 0 is not applied.
 
         Raises:
             TypeError: If it is a bare tensor, whose normalizer nobody knows.
@@ -153,8 +170,10 @@ class GradientWindow:
             RuntimeError: If an error has interrupted the window.
         """
         self._check_whole()
-        if not isinstance(num_images, int) or num_images < 0:
+        if num_images is not None and (not isinstance(num_images, int) or num_images < 0):
             raise ValueError(f"num_images = {num_images!r} is not a number of images")
+        self._counts_images = num_images is not None
+        num_images = num_images or 0
         branches = as_branches(losses)
         self._sums.check(branches)
         self._is_open = True
@@ -170,7 +189,6 @@ class GradientWindow:
             self.noise.note_part(
                 self._params(), {branch.name: branch.normalizer.detach() for branch in branches}, num_images
             )
-        self._has_exchanged |= getattr(self.model, "require_backward_grad_sync", True)  # False inside DDP's no_sync
         self._sums.add(branches, num_images)
 
     def step(self) -> WindowReport:
@@ -186,18 +204,14 @@ class GradientWindow:
             raise RuntimeError("step() stands inside a micro-batch; call it behind the last one")
         if not self._sums:
             return self._close_empty()
-        if not self._has_exchanged:
-            raise RuntimeError(
-                "no micro-batch of the window was its last one, so processes did not exchange their gradients: "
-                "use micro_batch(last=True) for the last"
-            )
-        world = self._sums.reduce()
+        self._exchange.check()
+        world, votes = self._sums.reduce(self._ballot())
         params = self._params()
         if params:
             self.loss_scale.unscale_(self.optimizer)
         self._scale(params, world)
         norm = torch.nn.utils.clip_grad_norm_(params, math.inf if self.clip is None else self.clip)
-        report = self._report(norm)
+        report = self._report(norm, votes)
         if report.applied and not params:
             self.rollback()
             raise ValueError(
@@ -273,20 +287,33 @@ class GradientWindow:
             )
         return [param for param in params if self._owners[param] == name]
 
-    def _report(self, norm: Tensor) -> WindowReport:
+    def _ballot(self) -> Tensor:
+        """(1 + V,) whether running statistics have become infinite or nan here, and the votes."""
+        is_finite = self._before.is_finite()
+        votes = torch.tensor([0.0, *self._votes()])
+        if is_finite is None:
+            return votes
+        votes = votes.to(is_finite.device)
+        votes[0] = ~is_finite
+        return votes
+
+    def _report(self, norm: Tensor, votes: Tensor) -> WindowReport:
         """What is to become of the window. The one place where it waits for the device."""
-        statistics = self._before.is_finite()
         findings = [
             self._sums.num_images,
             self._sums.are_finite(),
             self._sums.have_targets(),
             torch.isfinite(norm),
-            torch.ones(()) if statistics is None else statistics,
+            *votes,
         ]
-        num_images, *verdicts = torch.stack([finding.to(norm.device, torch.float32) for finding in findings]).tolist()
-        finite_loss, targets, finite_gradient, finite_statistics = map(bool, verdicts)
+        num_images, finite_loss, targets, finite_gradient, infinite_statistics, *votes_cast = torch.stack(
+            [finding.to(norm.device, torch.float32) for finding in findings]
+        ).tolist()
+        finite_statistics = not infinite_statistics
         reason, is_calibration = "", False
-        if not finite_loss:
+        if not num_images and self._counts_images:
+            reason = NO_IMAGE
+        elif not finite_loss:
             reason = "the loss is not finite"
         elif not finite_statistics:
             reason = "a running statistic of BatchNorm is not finite"
@@ -307,7 +334,8 @@ class GradientWindow:
             grad_norm=norm,
             reason=reason,
             is_calibration=is_calibration,
-            is_forward_finite=finite_loss and finite_statistics,
+            is_forward_finite=bool(finite_loss) and finite_statistics,
+            votes=tuple(votes_cast),
         )
 
     def _not_finite(self) -> str:
@@ -321,13 +349,14 @@ class GradientWindow:
     def _close_empty(self) -> WindowReport:
         reason = "nothing was added to the window"
         if self._planned_images:
-            reason = "the window holds no image that could be read"
+            reason = NO_IMAGE
         self.rollback()
         nothing = torch.zeros(())
         return WindowReport(False, 0, {}, nothing.double(), nothing, reason)
 
     def _reset(self) -> None:
-        self.is_applying = self._is_last = self._has_exchanged = False
+        self.is_applying = self._is_last = self._counts_images = False
+        self._exchange.reset()
         self._is_open = self._is_broken = False
         self._sums = BranchSums()
         self._reference = None
@@ -338,6 +367,11 @@ class GradientWindow:
 def _check_arguments(optimizer: object, model: object, scaler: object, clip: object) -> None:
     if not isinstance(optimizer, Optimizer) or isinstance(optimizer, LBFGS):
         raise TypeError(f"optimizer is a {type(optimizer).__name__}; it should be one of torch.optim, and not LBFGS")
+    if isinstance(model, DistributedDataParallel) and model.find_unused_parameters:
+        raise ValueError(
+            "model looks for unused parameters, which would have to be done in every micro-batch; make it with "
+            "find_unused_parameters=False, and let every micro-batch reach every parameter that learns"
+        )
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is a {type(model).__name__}; it should be the nn.Module that is trained")
     if scaler is not None and not hasattr(scaler, "unscale_"):

@@ -12,15 +12,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from visiontrain.losses.geometry import pairwise_ciou
+from visiontrain.losses.rating import Boxes, Points, Rating, rate_all, rate_inside, with_places
 
 PADDING = -1
-MOST_PAIRS, MOST_PAIRS_ON_CPU = 1 << 24, 1 << 18
-"""Of a box and an anchor point at once: what memory bears; on a processor what its cache holds, which is faster."""
-GROUP = 20
-"""Anchor points of a group in the search for the best."""
+MOST_PAIRS = 1 << 22
+"""Of a box and an anchor point at once: what memory bears."""
 
 
 class Assignment(NamedTuple):
@@ -53,8 +50,8 @@ def assign(
 
     A box's candidates are the anchor points inside it; it takes the `topk` of them that fit best, by `score^alpha ·
     CIoU^beta`. An anchor point that several boxes take stays with the one it overlaps most. No loop over what an image
-    holds, and nothing that waits for a GPU: only the search for the best looks at every box with every anchor point,
-    in pieces; all that follows is about the `topk` of each box.
+    holds, and nothing that waits for a GPU: only the search for the best looks at boxes with all anchor points, or on a
+    processor with those inside, in pieces; all that follows is about the `topk` of each box.
 
     Args:
         scores: (B, A, C) in [0, 1], float32 or float64.
@@ -67,6 +64,9 @@ def assign(
         alpha: Weight of the class score.
         beta: Weight of the overlap.
     """
+    if not len(scores):  # a process of several may have no image of a micro-batch
+        nothing = scores.new_zeros(scores.shape[:2], dtype=torch.int64)
+        return Assignment(torch.zeros_like(pred_boxes), torch.zeros_like(scores), nothing.bool(), nothing)
     if gt_boxes.shape[1] == 0:  # reductions over boxes need one: padding
         gt_boxes = gt_boxes.new_zeros(gt_boxes.shape[0], 1, 4)
         gt_classes = gt_classes.new_full((*gt_classes.shape[:1], 1), PADDING)
@@ -75,15 +75,17 @@ def assign(
     by_class = scores.transpose(1, 2).flatten(0, 1).contiguous()  # (B · C, A)
     rows = torch.arange(len(scores), device=scores.device)[:, None] * scores.shape[2] + classes  # (B, N)
 
-    def best_of(images: slice, boxes: slice) -> Candidates:
-        own = gt_boxes[images, boxes]  # (b, n, 4)
-        fit = by_class.index_select(0, rows[images, boxes].flatten()).view(*own.shape[:2], -1).pow_(alpha)  # (b, n, A)
-        allowed = is_inside(anchor_points, own, strides.amin()) & (gt_classes[images, boxes, None] != PADDING)
-        return _best(fit, pairwise_ciou(own, pred_boxes[images]).clamp_(min=0), allowed, topk=topk, beta=beta)
+    points = Points(anchor_points, strides.amin())
+    if answers_at_once(anchor_points.device):
+        points, rate = with_places(points), rate_inside
+    else:
+        rate = rate_all
 
-    candidates = _in_pieces(
-        best_of, len(gt_boxes), gt_boxes.shape[1], len(anchor_points), is_cpu=pred_boxes.device.type == "cpu"
-    )
+    def best_of(images: slice, boxes: slice) -> Candidates:
+        own = Boxes(gt_boxes[images, boxes], gt_classes[images, boxes] != PADDING, rows[images, boxes])
+        return _best(rate(own, points, pred_boxes[images], by_class, alpha=alpha, beta=beta), topk)
+
+    candidates = _in_pieces(best_of, len(gt_boxes), gt_boxes.shape[1], len(anchor_points))
     owner, metric, overlaps = _settled(candidates, len(anchor_points))  # (B, A), (B, N, K) twice
     foreground = owner < gt_boxes.shape[1]
     gt_index = torch.where(foreground, owner, 0)
@@ -109,46 +111,27 @@ class Candidates(NamedTuple):
     """CIoU of the prediction with the box, not below 0."""
 
 
-def _best(fit: Tensor, overlaps: Tensor, allowed: Tensor, *, topk: int, beta: float) -> Candidates:
-    """The up to `topk` anchor points of each box with the highest metric among those allowed; `fit` becomes it."""
-    fit *= overlaps.pow(beta / 2).square_()  # halves are whole powers, which torch has a fast way for
-    fit.masked_fill_(~allowed, -1.0)  # behind even a metric of 0
-    values, index = _topk(fit, min(topk, fit.shape[-1]))
-    return Candidates(values, index, overlaps.gather(-1, index))
+def answers_at_once(device: torch.device) -> bool:
+    """Whether it costs nothing to ask how many numbers are above another: a GPU would have to be waited for."""
+    return device.type == "cpu"
 
 
-def _in_pieces(
-    best_of: Callable[[slice, slice], Candidates], images: int, boxes: int, points: int, *, is_cpu: bool
-) -> Candidates:
+def _best(rating: Rating, topk: int) -> Candidates:
+    """The up to `topk` anchor points of each box with the highest metric."""
+    values, index = rating.metric.topk(min(topk, rating.metric.shape[-1]), dim=-1)
+    return Candidates(values, index, rating.overlaps.gather(-1, index))
+
+
+def _in_pieces(best_of: Callable[[slice, slice], Candidates], images: int, boxes: int, points: int) -> Candidates:
     """What `best_of` gives for slices of images and boxes, joined; a piece has few enough pairs, or one box."""
-    most = MOST_PAIRS_ON_CPU if is_cpu else MOST_PAIRS
-    height = max(1, most // (boxes * points))
-    width = max(1, most // points) if height == 1 else boxes
+    height = max(1, MOST_PAIRS // (boxes * points))
+    width = max(1, MOST_PAIRS // points) if height == 1 else boxes
     rows = [
         [best_of(slice(top, top + height), slice(left, left + width)) for left in range(0, boxes, width)]
         for top in range(0, images, height)
     ]
     whole = [Candidates(*(torch.cat(parts, dim=1) for parts in zip(*row, strict=True))) for row in rows]
     return Candidates(*(torch.cat(parts, dim=0) for parts in zip(*whole, strict=True)))
-
-
-def _topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """As `values.topk(count)` along the last dimension, but by way of the groups that can hold the best.
-
-    The `count` best are in the `count` groups whose best are best; to find those takes a fraction of the time.
-    """
-    length = values.shape[-1]
-    num_groups = length // GROUP
-    if num_groups <= 2 * count:
-        best = values.topk(count, dim=-1)
-        return best.values, best.indices
-    # Groups are of every `num_groups`-th point, so that neighbors, which are good together, are in different ones.
-    padded = pad(values, (0, -length % num_groups), value=-torch.inf).unflatten(-1, (-1, num_groups))  # (…, G, groups)
-    groups = padded.amax(dim=-2).topk(count, dim=-1, sorted=False).indices.sort(dim=-1).values  # (…, count)
-    members = padded.gather(-1, groups[..., None, :].expand(*padded.shape[:-1], -1)).flatten(-2)  # (…, G · count)
-    best = members.topk(count, dim=-1)
-    row, column = best.indices // count, best.indices % count
-    return best.values, row * num_groups + groups.gather(-1, column)
 
 
 def _settled(candidates: Candidates, num_points: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -168,27 +151,6 @@ def _settled(candidates: Candidates, num_points: int) -> tuple[Tensor, Tensor, T
     owner = claims.new_full((images, num_points), boxes).scatter_reduce_(1, index, claims, "amin")
     stays = (is_most & (owner.gather(1, index) == numbers)).view_as(candidates.points)
     return owner, candidates.metric * stays, candidates.overlaps * stays
-
-
-def is_inside(points: Tensor, boxes: Tensor, least_size: Tensor) -> Tensor:
-    """Whether points lie in boxes.
-
-    A side shorter than `least_size` counts as that long: with the finest stride every box in the image has a point.
-
-    Args:
-        points: (A, 2) x, y.
-        boxes: (B, N, 4) xyxy.
-        least_size: () float.
-
-    Returns:
-        (B, N, A) bool.
-    """
-    center = (boxes[..., :2] + boxes[..., 2:]) / 2
-    half = torch.maximum(boxes[..., 2:] - boxes[..., :2], least_size) / 2  # (B, N, 2)
-    x, y = points.T.contiguous()
-    beyond_x = (x - center[..., :1]).abs_().sub_(half[..., :1])  # (B, N, A), above 0 outside
-    beyond_y = (y - center[..., 1:]).abs_().sub_(half[..., 1:])
-    return torch.maximum(beyond_x, beyond_y) <= 0  # one comparison, as they are slow
 
 
 def _target_scores(metric: Tensor, overlaps: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from visiontrain.losses.assign import Assignment, assign
+from visiontrain.losses.assign import Assignment, answers_at_once, assign
 from visiontrain.losses.geometry import complete_iou
 from visiontrain.losses.sums import LossSum
 from visiontrain.models.heads import (
@@ -88,13 +88,15 @@ def box_losses(outputs: DetectionOutputs, assignment: Assignment, *, most: int) 
     Args:
         outputs: Of the network.
         assignment: Of its anchor points.
-        most: Anchor points of an image that can be foreground. Only so many are looked at: their number is known
-            without asking the device how many there are, and it is far below A.
+        most: Anchor points of an image that can be foreground. Only so many are looked at, or as many as there are
+            where asking for their number costs nothing: either is far below A.
 
     Returns:
         () and () float.
     """
     weights = assignment.target_scores.sum(dim=-1)  # (B, A)
+    if answers_at_once(weights.device):
+        most = max((weights > 0).sum(dim=1).tolist(), default=0)
     weights, index = weights.topk(min(most, weights.shape[1]), dim=1)  # (B, M), those of no weight last
     targets = pick(assignment.target_boxes, index)  # (B, M, 4)
     log_probabilities = distance_log_probabilities(pick(outputs.box_logits, index))  # (B, M, 4, R)

@@ -194,8 +194,7 @@ class ClassificationEvaluator:
             batch: What was predicted on. The predictions of an unreadable image, and such as are no finite numbers, are
                 dropped: the image was not recognized.
         """
-        if self._is_computed:
-            self._is_added[:], self._is_computed = False, False
+        self._begin_round()
         unreadable = set(batch.unreadable)
         for index, path, prediction in zip(batch.indices, batch.paths, predictions, strict=True):
             probs = prediction["probs"].cpu().float().numpy()
@@ -203,6 +202,19 @@ class ClassificationEvaluator:
                 self._probs[index] = probs
                 self._tops[index] = np.argsort(-probs, kind="stable")[:TOP]
                 self._is_added[index] = True
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What was added in this round, which ends, for the evaluator of another process to `merge`."""
+        self._begin_round()
+        self._is_computed = True
+        (images,) = np.nonzero(self._is_added)
+        return {"images": images, "probs": self._probs[images], "tops": self._tops[images]}
+
+    def merge(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take what another evaluator of the same records has; an image that both have is taken from there."""
+        self._begin_round()
+        images = state["images"]
+        self._probs[images], self._tops[images], self._is_added[images] = state["probs"], state["tops"], True
 
     def compute(self) -> ClassificationMetrics:
         """The metrics of everything added since the last call."""
@@ -233,6 +245,10 @@ class ClassificationEvaluator:
             images=len(labels),
             scored=self._scored(),
         )
+
+    def _begin_round(self) -> None:
+        if self._is_computed:
+            self._is_added[:], self._is_computed = False, False
 
     def _scored(self) -> ScoredImages:
         is_top = self._tops[:, :1] == np.arange(len(self._names))

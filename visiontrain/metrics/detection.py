@@ -251,7 +251,9 @@ class DetectionEvaluator:
                 self._capped.add(batch.indices[i])
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What was added in this round, as flat arrays, for the evaluator of another process; see `merge`."""
+        """What was added in this round, which ends, as flat arrays for the evaluator of another process to `merge`."""
+        self._begin_round()
+        self._is_computed = True
         found = list(self._detections.values())
         return {
             "images": np.array(list(self._detections), np.int64),

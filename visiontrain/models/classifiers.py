@@ -37,7 +37,7 @@ def build_classifier(
     Raises:
         ConfigError: If there is no such network, it is for another task, or does not take such images.
     """
-    is_torchvision = "torchvision" in spec if isinstance(spec, Mapping) else str(spec) in torchvision_names()
+    is_torchvision = "torchvision" in spec if isinstance(spec, Mapping) else _is_torchvisions(str(spec))
     network: Network
     if is_torchvision:
         name = spec if isinstance(spec, Mapping) else str(spec)
@@ -69,22 +69,29 @@ def task_of_network(spec: str) -> str:
         ConfigError: If there is no such network.
     """
     check_name(spec)
-    known = (*network_names(), *torchvision_names())
+    if spec in network_names():
+        return described_task(spec)
     if spec in torchvision_names():
         return "classify"
     if spec in torchvision_detectors():
         return "detect"
-    if Path(spec).suffix not in {".yaml", ".yml"} and spec not in known:
+    if Path(spec).suffix not in {".yaml", ".yml"}:
+        known = (*network_names(), *torchvision_names())
         hint = nearest_names(spec, known, f"choose one of {', '.join(network_names())}, or one of torchvision's")
         raise ConfigError(f"model = {spec!r}: is neither a network's name nor a YAML file's path; {hint}")
     return described_task(spec)
+
+
+def _is_torchvisions(name: str) -> bool:
+    # Ours are asked first: to ask torchvision is to import it, which takes seconds and 150 MB.
+    return name not in network_names() and name in torchvision_names()
 
 
 def _check_name(spec: str | Path | Mapping[str, Any]) -> None:
     """Raises ConfigError for a name that is neither a network's nor a file's."""
     if isinstance(spec, Mapping) or Path(spec).suffix in {".yaml", ".yml"}:
         return
-    if spec in (*network_names(), *torchvision_detectors()):
+    if spec in network_names() or spec in torchvision_detectors():
         if not str(spec).startswith(OWN):
             raise ConfigError(f"model = {spec!r}: is no classifier; name one such as cls-n or resnet18")
         return

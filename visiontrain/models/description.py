@@ -35,6 +35,9 @@ CLASSIFIER_KEYS = ("dropout", "multi_label")
 """Those that only a classifier has."""
 STRUCTURAL_NORMS = ("batch", "group")
 """The kinds of normalization that shape a network; the others are how BatchNorm is trained."""
+YAML_SUFFIXES = (".yaml", ".yml")
+SETTINGS_OF_RUNS = ("data", "epochs", "batch", "nbs", "imgsz", "lr0")
+"""Keys by which a cfg file is told from a network's, where there are two of them."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,10 @@ def load_description(spec: str | Path | Mapping[str, Any]) -> tuple[str, dict[st
     """
     if isinstance(spec, Mapping):
         return "network description", checked_description("network description", spec)
-    if Path(spec).suffix in {".yaml", ".yml"}:
-        return str(spec), checked_description(str(spec), _parse(str(spec), _read_text(Path(spec))))
+    if Path(spec).suffix in YAML_SUFFIXES:
+        parsed = _parse(str(spec), _read_text(Path(spec)))
+        _check_is_network(Path(spec), parsed)
+        return str(spec), checked_description(str(spec), parsed)
     known = network_names()
     if spec not in known:
         hint = nearest_names(str(spec), known, f"choose one of {', '.join(known)}")
@@ -157,6 +162,22 @@ def _parse(where: str, text: str) -> Mapping[str, Any]:
     if not isinstance(parsed, Mapping):
         raise ConfigError(f"{where}: holds a {type(parsed).__name__}; it should be a mapping with the key layers")
     return parsed
+
+
+def _check_is_network(path: Path, parsed: Mapping[str, Any]) -> None:
+    """Raises ConfigError for another kind of file that users have at hand: a run's settings, a data set."""
+    if "layers" in parsed:
+        return
+    where = f"model = {str(path)!r}"
+    if sum(key in parsed for key in SETTINGS_OF_RUNS) > 1:
+        best = path.parent / "weights" / "best.pt"
+        weights = best if best.is_file() else Path("RUN", "weights", "best.pt")
+        raise ConfigError(
+            f"{where}: holds the settings of a run, not a network; type cfg={path} to use these settings, or "
+            f"model={weights} to use what a run has trained"
+        )
+    if "names" in parsed and ("train" in parsed or "val" in parsed):
+        raise ConfigError(f"{where}: describes a data set, not a network; type data={path} and name a network as model")
 
 
 def _check_normalize(where: str, value: Any) -> None:

@@ -34,7 +34,7 @@ def build_detector(spec: str | Path | Mapping[str, Any], names: Sequence[str]) -
     """
     if isinstance(spec, str):
         check_name(spec)
-        if spec in torchvision_detectors():
+        if spec not in network_names() and spec in torchvision_detectors():
             spec = describe(spec.removeprefix(DETECTOR_PREFIX))
     network = build_network(spec, names)
     if network.task != "detect":
@@ -73,8 +73,11 @@ def describe(backbone: str) -> dict[str, Any]:
 
 def check_name(spec: str) -> None:
     """Raises ConfigError for a name that begins like a detector's and is that of none."""
+    is_file = Path(spec).suffix in {".yaml", ".yml"}
+    if not spec.startswith(DETECTOR_PREFIX) or is_file or spec in network_names():
+        return
     known = (*(name for name in network_names() if name.startswith(DETECTOR_PREFIX)), *torchvision_detectors())
-    if not spec.startswith(DETECTOR_PREFIX) or Path(spec).suffix in {".yaml", ".yml"} or spec in known:
+    if spec in known:
         return
     backbone = spec.removeprefix(DETECTOR_PREFIX)
     if backbone in torchvision_names():

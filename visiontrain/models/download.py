@@ -7,7 +7,6 @@ from http.client import HTTPException
 from pathlib import Path
 
 import torch
-import torchvision
 from torch import Tensor
 
 from visiontrain.errors import ConfigError
@@ -26,6 +25,8 @@ def torchvision_weights(name: str) -> dict[str, Tensor]:
     Raises:
         ConfigError: If they cannot be had; nothing was made on disk unless the server answered.
     """
+    import torchvision  # loads torch's compiler: not for networks of our own
+
     weights = torchvision.models.get_model_weights(name).DEFAULT
     file = cached_file(weights.url)
     was_there = file.exists()

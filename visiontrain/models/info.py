@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from visiontrain.models.network import Network
+from visiontrain.models.operations import OperationCounter
 
 # Peak memory over what autograd holds at once, measured in updates of det-n and det-s on a CPU at 320 and 640 pixels,
 # batch 2 to 8: gradients on their way, the loss, and holes in the heap. Recomputing leaves more holes, since what stays
 # for long is allocated among what is dropped at once; where there are none, 1.1 is enough for either.
-PEAK_OVER_KEPT = 1.2
-PEAK_OVER_RECOMPUTED = 2.0
+PEAK_OVER_KEPT = 1.25
+PEAK_OVER_RECOMPUTED = 2.3
 PROBED_SIZE = 256
 """Pixels; a multiple of any usual stride."""
 BEFORE_STAGES = -1
@@ -52,20 +52,22 @@ def model_info(network: nn.Module, imgsz: int) -> ModelInfo:
     network.eval()  # one image must not reach BatchNorm's statistics
     try:
         # With gradients and by plain products: the counter does not know what attention is fused into otherwise.
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            network(images)
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), OperationCounter() as counter:
+            network.forward(images)  # not the code that it may have been compiled to
     finally:
         for module, training in modes.items():
             module.training = training
     return ModelInfo(
         layers=sum(1 for module in network.modules() if not any(module.children())),
         parameters=sum(parameter.numel() for parameter in network.parameters()),
-        gflops=counter.get_total_flops() / 1e9,
+        gflops=counter.total / 1e9,
         imgsz=imgsz,
     )
 
 
-def training_bytes(network: nn.Module, imgsz: int, batch: int, *, bytes_per_value: int = 4) -> int:
+def training_bytes(
+    network: nn.Module, imgsz: int, batch: int, *, bytes_per_value: int = 4, in_one_step: bool = True
+) -> int:
     """An estimate of the memory that training takes for tensors; the program and its libraries come on top.
 
     What an image takes grows with its area, to a percent; so it is found at a small size, whatever `imgsz` is.
@@ -75,26 +77,29 @@ def training_bytes(network: nn.Module, imgsz: int, batch: int, *, bytes_per_valu
         imgsz: Pixels.
         batch: Images in memory at once.
         bytes_per_value: 8 where the network will run in float64, whatever it is in now.
+        in_one_step: Whether BatchNorm and SiLU are, see `norm_silu`: on a processor, in training mode.
     """
     state = STATE_COPIES * sum(parameter.nbytes for parameter in network.parameters())
     fixed = network.fixed_size if isinstance(network, Network) else None
     probed = PROBED_SIZE if fixed is None else fixed
-    image = PEAK_OVER_KEPT * kept_bytes(network, probed)
+    all_kept = kept_bytes(network, probed, in_one_step=in_one_step)
+    image = PEAK_OVER_KEPT * all_kept
     if is_checkpointed(network):
         # The last stage of all is computed again while everything is still kept, and it is among the largest.
-        kept = _kept_by_stage(network, probed, checkpointed=False)
+        kept = _kept_by_stage(network, probed, checkpointed=False, in_one_step=in_one_step)
         largest = max(size for stage, size in kept.items() if stage != BEFORE_STAGES)
-        image = PEAK_OVER_RECOMPUTED * (kept_bytes(network, probed) + largest)
+        image = PEAK_OVER_RECOMPUTED * (all_kept + largest)
     as_given = state + batch * image * (imgsz / probed) ** 2
     return round(as_given * bytes_per_value / next(network.parameters()).element_size())
 
 
-def kept_bytes(network: nn.Module, imgsz: int) -> int:
+def kept_bytes(network: nn.Module, imgsz: int, *, in_one_step: bool = True) -> int:
     """Bytes that a training forward pass of one image keeps for its backward pass, found by running one.
 
     Where activations are checkpointed, that is what the stages hand to each other.
     """
-    return sum(_kept_by_stage(network, imgsz, checkpointed=is_checkpointed(network)).values())
+    is_handed_on = is_checkpointed(network)
+    return sum(_kept_by_stage(network, imgsz, checkpointed=is_handed_on, in_one_step=in_one_step).values())
 
 
 def is_checkpointed(network: nn.Module) -> bool:
@@ -102,11 +107,14 @@ def is_checkpointed(network: nn.Module) -> bool:
     return isinstance(network, Network) and network.checkpoint_activations
 
 
-def _kept_by_stage(network: nn.Module, imgsz: int, *, checkpointed: bool) -> dict[int, int]:
+def _kept_by_stage(network: nn.Module, imgsz: int, *, checkpointed: bool, in_one_step: bool) -> dict[int, int]:
     """What each stage of a `Network` (others are one stage) is the first to keep of one image, bytes."""
     copy = deepcopy(network).train()  # a pass moves BatchNorm's statistics
     if isinstance(copy, Network):
         copy.checkpoint_activations = checkpointed
+    for norm in () if in_one_step else copy.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            norm.register_forward_hook(lambda *_: None)  # layers with hooks are called one by one
     running = BEFORE_STAGES
 
     def enter(stage: int) -> None:

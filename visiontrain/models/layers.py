@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from visiontrain.models.norm_silu import norm_silu
+
 # Slower statistics and a larger epsilon than torch's: micro-batches are small, and a channel may be almost constant.
 BATCH_NORM_EPS = 1e-3
 BATCH_NORM_MOMENTUM = 0.03
@@ -24,7 +26,7 @@ class ConvNorm(nn.Module):
         self.act = nn.SiLU(inplace=True)
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.act(self.norm(self.conv(features)))
+        return norm_silu(self.norm, self.act, self.conv(features))
 
 
 class DepthwiseSeparable(nn.Sequential):

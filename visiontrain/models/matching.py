@@ -108,7 +108,9 @@ def mapped_pairs(
         form = re.compile("(.*)".join(map(re.escape, pattern.split("*"))), re.DOTALL)
         fitting = [match for match in map(form.fullmatch, theirs) if match is not None]
         if not fitting:
-            faults.append(f"mapping: {line!r} is no tensor of the file; it should be one of those listed")
+            faults.append(
+                f"mapping: {line!r} is no tensor of the file; it should be one that convert lists without a model"
+            )
         for match in fitting:
             theirs_name = match[0]
             if theirs_name in left_out or theirs_name in pairs.values():

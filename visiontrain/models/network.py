@@ -12,6 +12,8 @@ from visiontrain.errors import ConfigError
 from visiontrain.models.recompute import recompute
 
 PREVIOUS = -1
+SIZE_OF_NONE = 224
+"""Least side that images are given of which there are none, pixels: no network's last maps are left without a cell."""
 
 
 class Network(nn.Module):
@@ -53,8 +55,15 @@ class Network(nn.Module):
         raise NotImplementedError
 
     def prepare(self, images: Tensor) -> Tensor:
-        """Images in the type of the weights, in [0, 1]. Bytes travel to the device; they become numbers here."""
+        """Images in the type of the weights, in [0, 1]. Bytes travel to the device; they become numbers here.
+
+        No images at all have no size: they are given one that the network takes.
+        """
         dtype = next(self.parameters()).dtype
+        if not images.shape[-1]:
+            largest = max(self.strides)
+            size = self.fixed_size or -(-SIZE_OF_NONE // largest) * largest
+            images = images.new_zeros(0, 3, size, size)
         return images.to(dtype) / 255 if images.dtype == torch.uint8 else images.to(dtype)
 
     def check_size(self, imgsz: int) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torchvision.models.vision_transformer import interpolate_embeddings
 
 from visiontrain.errors import ConfigError
 from visiontrain.models.download import torchvision_weights
@@ -163,6 +162,8 @@ def adapted_weights(network: Network, weights: Mapping[str, Tensor]) -> dict[str
     if name in ("googlenet", "inception_v3"):
         given = {key: tensor for key, tensor in given.items() if not key.startswith(AUXILIARY)}
     given = _as_of_today(name, given)
+    from torchvision.models.vision_transformer import interpolate_embeddings
+
     fixed = fixed_size_of(name)
     if _POSITIONS in given and fixed is not None and size is not None:
         with suppress(ValueError):  # not positions of a square image: they are told of as a tensor that does not fit
@@ -215,5 +216,6 @@ def _faults(own: Mapping[str, Tensor], given: Mapping[str, Tensor], fresh: tuple
 
 
 def listed(names: list[str]) -> str:
-    """The first few of them, for a message."""
-    return ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
+    """The first few of them and how many more there are, for a message."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 import torch
-import torchvision
 from torch import Tensor, nn
 
 from visiontrain.errors import ConfigError
@@ -44,6 +43,8 @@ class FixedSize:
 
 def torchvision_names() -> tuple[str, ...]:
     """The names of torchvision's classification networks."""
+    import torchvision  # loads torch's compiler, 150 MB: not for networks of our own
+
     return tuple(torchvision.models.list_models(module=torchvision.models))
 
 
@@ -216,6 +217,8 @@ def fixed_size_of(name: str) -> FixedSize | None:
 @cache
 def normalization_of(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of the channels, red first, in [0, 1], that the network's weights were made with."""
+    import torchvision
+
     transform = torchvision.models.get_model_weights(name).DEFAULT.transforms()
     return tuple(transform.mean), tuple(transform.std)
 
@@ -260,6 +263,8 @@ def _checked(description: Mapping[str, Any]) -> dict[str, Any]:
 
 def _build(name: str, num_classes: int, imgsz: int | None) -> nn.Module:
     """torchvision's network with fresh weights, without auxiliary outputs."""
+    import torchvision
+
     arguments: dict[str, Any] = {"weights": None, "num_classes": num_classes}
     fixed = fixed_size_of(name)
     if fixed is not None:

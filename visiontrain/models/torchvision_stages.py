@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-import torchvision
 from torch import Tensor, nn
 
 from visiontrain.models.torchvision_models import CONVERTED, torchvision_names
@@ -83,6 +82,8 @@ def take_stage(name: str, *, after: int, stride: int, remains: Remains) -> Torch
     Raises:
         ValueError: If there is no such network, or it has no such part.
     """
+    import torchvision
+
     links = [
         link.path for link in links_of(name) if (after == OF_IMAGES or link.stride > after) and link.stride <= stride
     ]
@@ -107,6 +108,8 @@ def links_of(name: str) -> tuple[Link, ...]:
     Raises:
         ValueError: If there is no such network, or its features are no such chain.
     """
+    import torchvision  # loads torch's compiler, 150 MB: not for networks of our own
+
     if name not in torchvision_names():
         raise ValueError(f"names {name!r}, and torchvision has no classification network of that name")
     no_chain = f"names {name}, whose features are no chain of square maps"

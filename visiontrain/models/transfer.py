@@ -97,8 +97,8 @@ def transfer_(network: Network, weights: Mapping[str, Tensor], *, names: Sequenc
     matched = [name for name in copies if name not in by_class]
     if not any(not name.endswith(UNLEARNED) for name in matched) and not (rows and by_class):
         raise ConfigError(
-            f"{source}: none of its {len(given)} tensors ({listed(list(given))}) fits the network, which has "
-            f"{len(own)} ({listed(list(own))}); name weights of such a network"
+            f"{source}: none of its tensors fits the network; it holds {len(given)} ({listed(list(given))}), and the "
+            f"network has {len(own)} ({listed(list(own))}); name weights of such a network"
         )
     with torch.no_grad():
         for name, tensor in copies.items():

@@ -16,7 +16,7 @@ def write_image(path: Path, image_bgr: NDArray[np.uint8]) -> None:
     """Encode (H, W, 3) uint8 BGR by the path's ending and write it; folders are made.
 
     Raises:
-        ConfigError: If images of that ending cannot be written.
+        ConfigError: If images of that ending cannot be written, or nothing can be written there.
     """
     if not path.suffix or not cv2.haveImageWriter(f"image{path.suffix}"):
         raise ConfigError(
@@ -26,8 +26,24 @@ def write_image(path: Path, image_bgr: NDArray[np.uint8]) -> None:
     if not is_encoded:
         height, width = image_bgr.shape[:2]
         raise ConfigError(f"{path}: an image of {width} × {height} cannot be written in this format; use .png")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content.tobytes())  # cv2.imwrite fails on non-ASCII paths on Windows
+    write_file(path, content.tobytes())  # cv2.imwrite fails on non-ASCII paths on Windows
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file; folders are made.
+
+    Raises:
+        ConfigError: If it cannot be written there: a file lies where a folder is wanted, or the disk is full.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        in_the_way = next((parent for parent in path.parents if parent.is_file()), None)
+        reason = error.strerror or error if in_the_way is None else f"{in_the_way} is a file, not a folder"
+        raise ConfigError(
+            f"{path}: cannot be written ({reason}); choose another place, make room or mend its rights"
+        ) from error
 
 
 def free_stem(stem: str, places: list[tuple[Path, str]]) -> str:

@@ -10,17 +10,17 @@ from itertools import pairwise
 
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
-from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
-from visiontrain.models.layers import ConvNorm
-
-_PAIRS: Mapping[type[nn.Module], tuple[tuple[str, str], ...]] = {
-    ConvNorm: (("conv", "norm"),),
-    BasicBlock: (("conv1", "bn1"), ("conv2", "bn2")),
-    Bottleneck: (("conv1", "bn1"), ("conv2", "bn2"), ("conv3", "bn3")),
-    ResNet: (("conv1", "bn1"),),
+_PAIRS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "visiontrain.models.layers.ConvNorm": (("conv", "norm"),),
+    "torchvision.models.resnet.BasicBlock": (("conv1", "bn1"), ("conv2", "bn2")),
+    "torchvision.models.resnet.Bottleneck": (("conv1", "bn1"), ("conv2", "bn2"), ("conv3", "bn3")),
+    "torchvision.models.resnet.ResNet": (("conv1", "bn1"),),
 }
-"""Modules that hand the output of a convolution to a normalization and to nothing else, by their attributes."""
+"""Modules that hand the output of a convolution to a normalization and to nothing else, by their attributes.
+
+By the names of the classes: to import those of torchvision takes seconds, and no network of ours has any.
+"""
 
 
 def fold_norms_(network: nn.Module) -> int:
@@ -50,8 +50,7 @@ def fold_norms_(network: nn.Module) -> int:
 
 
 def _pairs_of(parent: nn.Module) -> Iterator[tuple[str, str]]:
-    for kind, pairs in _PAIRS.items():
-        if isinstance(parent, kind):
-            yield from pairs
+    for kind in type(parent).__mro__:
+        yield from _PAIRS.get(f"{kind.__module__}.{kind.__qualname__}", ())
     if isinstance(parent, nn.Sequential):
         yield from pairwise(parent._modules)

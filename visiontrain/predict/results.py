@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from visiontrain.errors import ConfigError
 from visiontrain.predict.boxes import Boxes
-from visiontrain.predict.files import folder_name, free_stem, write_image
+from visiontrain.predict.files import folder_name, free_stem, write_file, write_image
 from visiontrain.predict.parts import Frame, stem_of
 from visiontrain.predict.probs import Probs
 from visiontrain.predict.tables import as_csv, as_data_frame
@@ -221,8 +221,8 @@ class Results:
             The file written.
 
         Raises:
-            ConfigError: If it would overwrite the image that was read, the ending is not that of an image, or a width
-                of lines is given for a classification.
+            ConfigError: If it would overwrite the image that was read, the ending is not that of an image, it cannot be
+                written there, or a width of lines is given for a classification.
         """
         folder = Path(folder or ".")
         target = folder / (path or f"{free_stem(f'results_{stem_of(self.path, self.frame)}', [(folder, '.jpg')])}.jpg")
@@ -243,11 +243,13 @@ class Results:
 
         Returns:
             The file written.
+
+        Raises:
+            ConfigError: If it cannot be written there.
         """
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
         lines = self._content.lines(self.names, save_conf=save_conf)
-        target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        write_file(target, "".join(f"{line}\n" for line in lines).encode())
         return target
 
     def save_crop(self, folder: str | Path, name: str | None = None) -> list[Path]:
@@ -261,7 +263,7 @@ class Results:
             The files written, one for each detection.
 
         Raises:
-            ConfigError: If this is a classification.
+            ConfigError: If this is a classification, or the files cannot be written there.
         """
         written = []
         for index, piece in self._content.cut(self.orig_img):

@@ -121,7 +121,8 @@ class _Trial:
 
     def estimated(self) -> Callable[[int], int]:
         """Bytes by images, from what a forward pass keeps."""
-        return lambda images: training_bytes(self._network, self._imgsz, images)
+        on_processor = self._setup.device.type == "cpu"
+        return lambda images: training_bytes(self._network, self._imgsz, images, in_one_step=on_processor)
 
     def measured(self, meter: Meter) -> Callable[[int], int]:
         """Bytes by images, from two steps."""

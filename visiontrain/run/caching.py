@@ -20,6 +20,8 @@ from visiontrain.run.session import Session
 def open_cache(session: Session) -> Iterator[ImageCache | None]:
     """The cache that the settings ask for, filled; None where they ask for none. Let go of at the end.
 
+    The processes of a machine share one.
+
     Raises:
         ConfigError: If there is no room for it.
     """
@@ -28,9 +30,18 @@ def open_cache(session: Session) -> Iterator[ImageCache | None]:
         yield None
         return
     where = "ram" if config.cache is True else cast(Literal["ram", "disk"], config.cache)
+    cache = session.group.machine_gives(lambda: _filled(session, where))
+    try:
+        yield cache
+    finally:
+        cache.close()
+
+
+def _filled(session: Session, where: Literal["ram", "disk"]) -> ImageCache:
+    config = session.config
     with Progress(console=Console(stderr=True), transient=True, disable=config.quiet) as bar:
         task = bar.add_task("caching images", total=None)
-        cache = open_image_cache(
+        return open_image_cache(
             session.train,
             where,
             imgsz=stored_size(config, session.task, max(session.network.strides)),
@@ -39,7 +50,3 @@ def open_cache(session: Session) -> Iterator[ImageCache | None]:
             threads=available_cores(),
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    try:
-        yield cache
-    finally:
-        cache.close()

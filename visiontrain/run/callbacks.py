@@ -186,6 +186,10 @@ class Callbacks:
     def __init__(self) -> None:
         self._functions: dict[str, list[Callable[[Any], object]]] = {name: [] for name in EVENTS}
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return any(self._functions.values())
+
     def add(self, event: str, function: Callable[[Any], object]) -> None:
         """Have `function` called at every `event`, behind those that were added before.
 

@@ -27,23 +27,36 @@ def with_task(config: Config, *, known: str | None = None) -> Config:
         ConfigError: If the task that was typed is not the model's, or a key was typed that has no effect on the task;
             all faults at once.
     """
-    faults = []
+    config, faults = found_task(config, known=known)
+    if faults:
+        raise ConfigError(faults)
+    return config
+
+
+def found_task(config: Config, *, known: str | None = None) -> tuple[Config, list[str]]:
+    """`config` with its task decided, and the faults of keys that have no effect on it.
+
+    Args:
+        config: The settings.
+        known: As for `with_task`.
+
+    Raises:
+        ConfigError: If the task that was typed is not the model's; with the other faults.
+    """
     found = known or (None if config.model is None else _task_of_model(config.model, config.mode))
-    if config.is_typed("task"):
-        if found not in (None, config.task):
-            faults.append(f"task = {config.task}: model = {config.model!r} is for {found}; leave one of them out")
-    else:
-        found = found or (None if config.data is None else _task_of_data(config))
-        config = config.decide(task=found or config.task)
-    faults += [
+    if not config.is_typed("task"):
+        known_by_data = None if found or config.data is None else _task_of_data(config)
+        config = config.decide(task=found or known_by_data or config.task)
+    faults = [
         f"{key}: has no effect on {config.task}, it is for {' and '.join(setting.rules.tasks)}; leave it out"
         for key, setting in SETTINGS.items()
         if config.origin(key) in ("command line", "python")
         and config.task not in (setting.rules.tasks or (config.task,))
     ]
-    if faults:
-        raise ConfigError(faults)
-    return config
+    if found not in (None, config.task):
+        wrong_task = f"task = {config.task}: model = {config.model!r} is for {found}; leave one of them out"
+        raise ConfigError([wrong_task, *faults])
+    return config, faults
 
 
 def _task_of_model(model: str, mode: str) -> str:

@@ -13,11 +13,11 @@ from typing import cast
 from visiontrain.config.schema import Config
 from visiontrain.errors import ConfigError, UserError
 from visiontrain.protocols import Judged
-from visiontrain.run.choose_task import with_task
 from visiontrain.run.class_names import maps_of_both, places_of, with_names_of_weights
 from visiontrain.run.comparison import Comparison, compare_metrics
 from visiontrain.run.files import as_json, write_json
-from visiontrain.run.prepare import make_folder, read_data, split_of
+from visiontrain.run.new_folder import new_folder
+from visiontrain.run.prepare import read_data, split_of
 from visiontrain.run.val import ScoredModel, load_for_scoring, scoring
 
 # What decides which images there are and how they are labelled: for both models as in the first one's training.
@@ -46,19 +46,22 @@ def compare_run(config: Config, *, is_silent: bool = False) -> Comparison:
         for model, mapped in zip((a, b), maps, strict=True)
     )
     classes = _classes_of_both(data.names, (a.names, b.names), maps)
-    with scoring(a, records_a) as scorer_a, scoring(b, records_b) as scorer_b:
-        folder = make_folder(a.config)
+    with (
+        scoring(a, records_a) as scorer_a,
+        scoring(b, records_b) as scorer_b,
+        new_folder(a.config) as folder,
+    ):
         found_a, _ = scorer_a.score(a.network)
         found_b, _ = scorer_b.score(b.network)
-    comparison = compare_metrics(
-        cast(Judged, found_a),
-        cast(Judged, found_b),
-        called=(str(config.model), str(config.weights)),
-        split=config.split,
-        ranking=a.task.ranking,
-        classes=classes,
-    )
-    write_json(folder / FILE_NAME, comparison.document())
+        comparison = compare_metrics(
+            cast(Judged, found_a),
+            cast(Judged, found_b),
+            called=(str(config.model), str(config.weights)),
+            split=config.split,
+            ranking=a.task.ranking,
+            classes=classes,
+        )
+        write_json(folder / FILE_NAME, comparison.document())
     if not is_silent:
         ending = f"{config.split} split of {a.config.data}, {comparison.images} images; run {folder}"
         lines = [*data.messages, *comparison.lines(), ending]
@@ -85,7 +88,7 @@ def _load_both(config: Config) -> tuple[ScoredModel, ScoredModel]:
         path = getattr(config, key)
         try:
             of_data = {key: getattr(loaded[0].config, key) for key in _OF_THE_DATA} if loaded else {}
-            one = load_for_scoring(with_task(replace(config, model=path)).decide(**of_data))
+            one = load_for_scoring(replace(config, model=path).decide(**of_data))
             loaded.append(replace(one, config=one.config.decide(**of_data)))
         except UserError as error:
             # What loads a model calls it `model`; here that may be the other file.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 
+import torch
+
 from visiontrain.config.schema import Config
 from visiontrain.engine.device import DeviceSetup
 from visiontrain.errors import ConfigError
@@ -40,6 +42,9 @@ def check_compile(config: Config, setup: DeviceSetup) -> None:
 
 def compile_(network: Network) -> None:
     """Compile the network's passes in place, when they first run; names of parameters and copies of it stay plain."""
+    # The compiler, which this loads, is told as well whether the run is to be deterministic.
+    is_warned_of = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(torch.are_deterministic_algorithms_enabled(), warn_only=is_warned_of)
     network.compile()
 
 

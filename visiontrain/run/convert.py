@@ -77,8 +77,6 @@ def convert_run(config: Config, *, is_silent: bool = False) -> ConvertResult:
     task = task_of(config)
     if config.imgsz is None:
         config = config.decide(imgsz=task.default_imgsz)
-    if not config.json and not is_silent:
-        print("\n".join(lines), flush=True)  # before what may be refused: a mapping is written by these names
     outlines = _Outlines(config, task)
     names, matching = _best_fit(config, task, found, outlines)
     _check_complete(config, outlines, names, matching, where)
@@ -98,7 +96,7 @@ def convert_run(config: Config, *, is_silent: bool = False) -> ConvertResult:
     }
     write_json(folder / "convert.json", document)
     save_checkpoint(path, _checkpoint(config, task, network))
-    _tell(config, document, _matching_lines(network, matching, path), is_silent=is_silent)
+    _tell(config, document, [*lines, *_matching_lines(network, matching, path)], is_silent=is_silent)
     return ConvertResult(found, matching, document, path)
 
 
@@ -231,7 +229,7 @@ def _check_complete(
     if not any(not match.ours.endswith(UNLEARNED) for match in matching.matches):
         raise ConfigError(
             f"{where}: none of its tensors fits {config.model}; name the network that they are for, or pair names with "
-            "mapping=FILE.yaml"
+            f"mapping=FILE.yaml (visiontrain convert weights={config.weights} lists them)"
         )
     matched, forgiven = {match.ours for match in matching.matches}, set[str]()
     is_backbone = _without_counts(matched) == _without_counts(outlines.of_backbone())
@@ -250,7 +248,8 @@ def _check_complete(
         examples = listed([f"{name} {described(forms[name])}" for name in missing])
         raise ConfigError(
             f"{where}: lacks {len(missing)} of the {count} tensors of {config.model} ({examples}); pair names with "
-            "mapping=FILE.yaml, or train with pretrained= to begin with those that fit"
+            f"mapping=FILE.yaml (visiontrain convert weights={config.weights} lists those of the file), or train with "
+            "pretrained= to begin with those that fit"
         )
 
 

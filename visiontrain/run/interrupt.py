@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
@@ -15,17 +15,42 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupt:
-    """Notes the first signal while it is entered. In threads other than the main one signals stay as they are."""
+    """Notes the first signal while it is entered. In threads other than the main one signals stay as they are.
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    Several processes end together: by a signal that came to any of them, once all have learned of it.
+    """
+
+    def __init__(self, tell: Callable[[str], None], *, is_alone: bool = True) -> None:
         """
         Args:
             tell: Given one sentence when the first signal comes.
+            is_alone: Whether there is one process.
         """
         self.signum: int | None = None
-        """The signal that came, None while none did."""
+        """The signal that came to this process, None while none did."""
+        self._is_alone = is_alone
+        self._agreed: int | None = None
         self._tell = tell
         self._before: dict[int, Any] = {}
+
+    @property
+    def ending(self) -> int | None:
+        """The signal by which all processes end."""
+        return self.signum if self._is_alone else self._agreed
+
+    def votes(self) -> list[float]:
+        """For each of `SIGNALS` whether it came to this process."""
+        return [float(self.signum == signum) for signum in SIGNALS]
+
+    def agree(self, votes: Sequence[float]) -> None:
+        """Learn what came to all processes.
+
+        Args:
+            votes: Of all, summed.
+        """
+        came = [int(signum) for signum, count in zip(SIGNALS, votes, strict=True) if count]
+        if came and self._agreed is None:
+            self._agreed = came[0]
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from visiontrain.config.schema import Config
+from visiontrain.engine.device import DeviceSetup
 from visiontrain.errors import ConfigError
 from visiontrain.models.network import Network
 from visiontrain.models.norm import has_layers_to_set, has_running_statistics, set_momentum_, set_norm_
@@ -41,10 +42,19 @@ def set_up_normalization_(network: Network, config: Config) -> Config:
     return config
 
 
+def check_sync(config: Config, setup: DeviceSetup) -> None:
+    """Raises ConfigError where layers are to exchange between processes that have no GPUs."""
+    if config.norm == "sync" and config.processes > 1 and setup.device.type != "cuda":
+        raise ConfigError(
+            f"norm = sync: torch's SyncBatchNorm exchanges between GPUs alone, and this runs on {setup.device.type}; "
+            "use norm=batch, or norm=group, which sees one image at a time"
+        )
+
+
 def check_batch_size(config: Config, network: Network, plan: Plan) -> None:
     """Raises ConfigError where BatchNorm would see one value a channel, of which there is no variance."""
     imgsz = smallest_size(config, max(network.strides))
-    if plan.smallest_micro_batch == 1 and values_of_batch_norm(network, imgsz) == 1:
+    if plan.smallest_share(config.processes) == 1 and values_of_batch_norm(network, imgsz) == 1:
         raise ConfigError(
             f"batch = {plan.batch}: a micro-batch of one image of {imgsz} pixels leaves BatchNorm one value a channel; "
             "double imgsz, choose a batch so that no micro-batch holds one image, or norm=group"
@@ -53,9 +63,10 @@ def check_batch_size(config: Config, network: Network, plan: Plan) -> None:
 
 def normalization_warnings(config: Config, network: Network, plan: Plan, *, is_fresh: bool) -> Iterator[str]:
     """What may come as a surprise, each with what to turn."""
-    smallest = plan.smallest_micro_batch
+    smallest = plan.smallest_share(1 if config.norm == "sync" else config.processes)
     if smallest <= SMALL_FOR_BATCH_NORM and has_running_statistics(network):
-        remedy = "raise batch" if plan.batch <= SMALL_FOR_BATCH_NORM else "choose another batch or tail"
+        each = plan.batch // config.processes
+        remedy = "raise batch" if each <= SMALL_FOR_BATCH_NORM else "choose another batch or tail"
         yield (
             f"BatchNorm sees micro-batches of {smallest}: its statistics will be rough; {remedy} if memory allows, "
             "or take norm=group, which sees one image at a time"
@@ -77,8 +88,9 @@ def normalization_line(config: Config, network: Network, plan: Plan) -> str:
         return "normalization: BatchNorm by frozen statistics, whatever the batch"
     if not has_running_statistics(network):
         return ""
-    horizon = 1 / config.bn_momentum
+    horizon, is_shared = 1 / config.bn_momentum, config.processes > 1 and config.norm != "sync"
+    images = horizon * (plan.batch / config.processes if is_shared else plan.batch)
     return (
-        f"normalization: BatchNorm over micro-batches; its running statistics remember about {horizon:.3g} of them, "
-        f"{horizon * plan.batch:,.0f} images (bn_momentum {config.bn_momentum:g})"
+        f"normalization: BatchNorm over {'the parts of ' if is_shared else ''}micro-batches; its running "
+        f"statistics remember about {horizon:.3g} of them, {images:,.0f} images (bn_momentum {config.bn_momentum:g})"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,14 +16,17 @@ from visiontrain.engine.checkpoint import optimizer_state, restore_optimizer, we
 from visiontrain.engine.ema import Ema, LiveWeights
 from visiontrain.engine.fit import RunState
 from visiontrain.engine.freeze import Thaw
+from visiontrain.engine.heap import giving_back, heap_trimmer
 from visiontrain.engine.noise import NoiseScale
 from visiontrain.engine.optimizer import build_optimizer, regroup_
 from visiontrain.engine.transaction import Transaction
 from visiontrain.engine.window import GradientWindow
 from visiontrain.models.network import Network
+from visiontrain.plan import Part
 from visiontrain.run.compiling import compile_
 from visiontrain.run.freezing import rates_of
 from visiontrain.run.prepare import place
+from visiontrain.run.process import seed_
 from visiontrain.run.resuming import fingerprint_of, state_values, stored_args, versions
 from visiontrain.run.samples import open_samples
 from visiontrain.run.score import Scorer, open_scorer
@@ -44,11 +47,18 @@ class Parts:
     loader: TrainLoader
     scorer: Scorer | None
     """None where nothing is validated."""
+    reseed: Callable[[int], None] | None = None
+    """What each of several processes does before the window of an index."""
 
     def windows(self, first_window: int) -> Iterator[LoadedWindow]:
         """All windows of the run from that one on; what is frozen thaws before the first of its epoch."""
         windows = self.loader.windows(first_window)
-        return windows if self.thaw is None else self.thaw.watch(windows)
+        if next(self.network.parameters()).device.type == "cpu":
+            windows = giving_back(windows, heap_trimmer())
+        for window in windows if self.thaw is None else self.thaw.watch(windows):
+            if self.reseed is not None:
+                self.reseed(window.planned.index)
+            yield window
 
     def close(self) -> None:
         """End the workers."""
@@ -57,30 +67,52 @@ class Parts:
             self.scorer.close()
 
 
-def build_parts(session: Session, *, warn: Callable[[str], None], cache: ImageCache | None = None) -> Parts:
-    """Make the parts, as they were in the checkpoint where the run goes on."""
-    config, task, recipe, setup = session.config, session.task, session.recipe, session.setup
+def build_parts(
+    session: Session,
+    *,
+    warn: Callable[[str], None],
+    votes: Callable[[], Sequence[float]] = tuple,
+    cache: ImageCache | None = None,
+) -> Parts:
+    """Make the parts, as they were in the checkpoint where the run goes on.
+
+    Args:
+        session: The run.
+        warn: Told what the user should know.
+        votes: What this process tells all when a window closes; see `GradientWindow`.
+        cache: Of the training images.
+    """
+    config, task, recipe, setup, group = session.config, session.task, session.recipe, session.setup, session.group
     network = place(session.network, setup)
     noise = NoiseScale() if config.noise_scale else None
     rates = rates_of(network, config)
     optimizer = build_optimizer(network, recipe.optimizer, weight_decay=recipe.weight_decay, parts=rates)
     gradients = GradientWindow(
         optimizer,
-        model=network,
+        model=group.replicate(network),
         scaler=session.precision.scaler,
         clip=config.clip or None,
         gain=task.gain(recipe.plan),
         noise=noise,
+        votes=votes,
     )
     average = Ema(network) if config.ema else LiveWeights(network)
     if config.compile:
         compile_(network)  # behind the average, which is a copy that only evaluates
     dataset = open_samples(config, task, session.train, stride=max(network.strides), cache=cache)
+
+    def regroup() -> None:
+        """Give the optimizer, and the exchange between processes, the parameters that learn from here on."""
+        regroup_(optimizer, network, weight_decay=recipe.weight_decay, parts=rates)
+        gradients.use(group.replicate(network))
+
     parts = Parts(
         network=network,
         average=average,
-        transaction=Transaction(gradients, batch=config.batch, precision=session.precision, warn=warn),
-        thaw=_thaw_of(session, partial(regroup_, optimizer, network, weight_decay=recipe.weight_decay, parts=rates)),
+        transaction=Transaction(
+            gradients, batch=session.share.most, precision=session.precision, warn=warn, group=group
+        ),
+        thaw=_thaw_of(session, regroup),
         noise=noise,
         dataset=dataset,
         loader=TrainLoader(
@@ -89,8 +121,10 @@ def build_parts(session: Session, *, warn: Callable[[str], None], cache: ImageCa
             task.collate,
             workers=setup.workers,
             pin_memory=setup.device.type == "cuda",
+            part=Part(group.place.process, group.size, session.share.most),
         ),
         scorer=None if session.val is None else _scorer_of(session, network, warn),
+        reseed=None if group.size == 1 else partial(seed_, setup, config.seed, group.place.process),
     )
     if session.checkpoint is not None:
         _restore(parts, session, session.checkpoint)
@@ -118,7 +152,7 @@ def checkpoint_of(
         "scaler": None if scaler is None else scaler.state_dict(),
         "fp32_took_over": session.precision.is_overruled,
         "plan": state_values(state),
-        "micro_batch": parts.transaction.batch,
+        "micro_batch": session.share.limit_by(parts.transaction.batch),
         "metrics": dict(session.task.stored(metrics)) if metrics else {},
         "args": stored_args(session.config),
         "names": list(session.data.names),
@@ -154,6 +188,8 @@ def _scorer_of(session: Session, network: Network, warn: Callable[[str], None]) 
         setup=session.setup,
         precision=session.precision,
         warn=warn,
+        batch=-(-session.share.most // session.group.size),
+        group=session.group,
     )
 
 
@@ -163,8 +199,6 @@ def _restore(parts: Parts, session: Session, checkpoint: Mapping[str, Any]) -> N
     if checkpoint["ema"] is not None:
         parts.average.model.load_state_dict(checkpoint["ema"])
     parts.average.updates = checkpoint["ema_updates"]
-    if checkpoint["args"]["values"]["batch"] == session.config.batch:  # else another one was typed just now
-        parts.transaction.batch = checkpoint["micro_batch"]
     scaler = session.precision.chosen_scaler
     if scaler is not None and checkpoint["scaler"] is not None:
         scaler.load_state_dict(checkpoint["scaler"])

@@ -24,6 +24,8 @@ def plan_document(session: Session) -> dict[str, Any]:
     """Every number of the updates to come; keys as in the documentation of `plan json=True`."""
     config, recipe, plan, fit = session.config, session.recipe, session.recipe.plan, session.fit
     largest = largest_size(config, max(session.network.strides))
+    together, on_processor = -(-plan.batch // config.processes), session.setup.device.type == "cpu"
+    memory = training_bytes(session.network, largest, together, in_one_step=on_processor)
     return {
         "images": plan.num_images,
         "batch": plan.batch,
@@ -45,7 +47,7 @@ def plan_document(session: Session) -> dict[str, Any]:
         "windows": list(_spans(plan)),
         "lr": list(_rates(recipe)),
         "warnings": plan_warnings(session),
-        "memory_mb": round(training_bytes(session.network, largest, plan.batch) / 2**20),
+        "memory_mb": round(memory / 2**20),
     }
 
 
@@ -101,6 +103,11 @@ def plan_warnings(session: Session) -> list[str]:
     is_fresh = session.checkpoint is None and session.transfer is None
     texts += normalization_warnings(session.config, session.network, plan, is_fresh=is_fresh)
     texts += freezing_warnings(session.config, is_fresh=is_fresh)
+    if plan.batch < session.config.processes:
+        texts.append(
+            f"batch {plan.batch} is smaller than processes = {session.config.processes}: "
+            f"{session.config.processes - plan.batch} of them have no image; raise batch, or start fewer"
+        )
     if plan.batch > plan.nbs:
         texts.append(
             f"batch {plan.batch} is larger than nbs {plan.nbs}: an update sees "
@@ -119,11 +126,14 @@ def plan_warnings(session: Session) -> list[str]:
     return texts
 
 
-def batch_line(plan: Plan, fit: Fit | None) -> str:
+def batch_line(plan: Plan, fit: Fit | None, processes: int) -> str:
     """The sentence that says what an update sees, and how the micro-batch was found, where it was measured."""
     settled = {len(sizes) for sizes in plan.window_sizes[-(-plan.warmup_images // plan.num_images) :]}
     per_epoch = f"{settled.pop()}" if len(settled) == 1 else f"about {plan.num_images / plan.full_window:.2g}"
     found = f" ({fit_text(fit)})" if fit else ""
+    if processes > 1:
+        least, most = plan.batch // processes, -(-plan.batch // processes)
+        found = f" ({processes} processes × {most if least == most else f'{least} to {most}'})"
     return (
         f"batch {plan.batch}{found} × accumulate {plan.accumulate} = {plan.full_window} images per update, "
         f"{per_epoch} updates per epoch, {plan.num_updates} in all"
@@ -135,11 +145,12 @@ def plan_lines(session: Session) -> list[str]:
     plan, document = session.recipe.plan, plan_document(session)
     images, ema = document["images_per_update"], document["ema"]
     lines = [
-        batch_line(plan, session.fit),
+        batch_line(plan, session.fit, session.config.processes),
         f"images per update: least {images['min']}, mean {images['mean']:.1f}, most {images['max']}",
         *update_lines(session),
         *([ema_line(ema)] if ema else []),
-        f"memory: about {document['memory_mb']} MB for tensors at batch {plan.batch}, imgsz {session.config.imgsz}",
+        f"memory: about {document['memory_mb']} MB for tensors at batch {plan.batch}, imgsz {session.config.imgsz}"
+        f"{', in each process' if document['processes'] > 1 else ''}",
         "",
         "epochs       windows (images, micro-batches)",
         *(_span_line(span) for span in document["windows"]),

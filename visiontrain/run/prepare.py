@@ -19,6 +19,7 @@ from visiontrain.config.schema import Config
 from visiontrain.data.split import split_off
 from visiontrain.engine.checkpoint import load_checkpoint
 from visiontrain.engine.device import DeviceSetup, choose_device
+from visiontrain.engine.distributed import Place
 from visiontrain.engine.optimizer import OptimizerChoice, choose_optimizer
 from visiontrain.engine.schedule import Schedule, lr_factor
 from visiontrain.errors import CheckpointError, ConfigError, DataError
@@ -179,9 +180,10 @@ def place(network: Network, setup: DeviceSetup) -> Network:
     return network.to(setup.device).to(memory_format=torch.channels_last)
 
 
-def device_of(config: Config) -> DeviceSetup:
-    """The device and workers that `config` asks for."""
-    return choose_device(config.device, workers=None if config.workers == "auto" else int(config.workers))
+def device_of(config: Config, place: Place | None = None) -> DeviceSetup:
+    """The device and workers that `config` asks for; of several processes, those of the one at `place`."""
+    workers = None if config.workers == "auto" else int(config.workers)
+    return choose_device(config.device, workers=workers, place=place)
 
 
 def check_image_size(config: Config, network: Network) -> None:

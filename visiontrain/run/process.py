@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch.utils import deterministic
 
@@ -14,7 +15,7 @@ from visiontrain.engine.device import DeviceSetup
 @contextmanager
 def process_settings(setup: DeviceSetup, *, is_deterministic: bool) -> Iterator[None]:
     """Set threads and algorithms for a run, and put them back after it."""
-    threads, was_deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    threads, deterministic_mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     fills = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     benchmark, matmul = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
     torch.set_num_threads(setup.threads)
@@ -23,7 +24,8 @@ def process_settings(setup: DeviceSetup, *, is_deterministic: bool) -> Iterator[
         torch.backends.cudnn.benchmark = not is_deterministic  # it takes what is fastest just then
     if is_deterministic:
         # Some CUDA operations of every detector have no such algorithm; there torch warns and goes on.
-        torch.use_deterministic_algorithms(True, warn_only=setup.device.type != "cpu")
+        # The same as use_deterministic_algorithms, which loads torch's compiler, 150 MB, to tell it: `compile_` does.
+        torch.set_deterministic_debug_mode("error" if setup.device.type == "cpu" else "warn")
         # Filling fresh memory costs a quarter of the time, and matters only to code that reads what it never wrote.
         deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
@@ -32,8 +34,24 @@ def process_settings(setup: DeviceSetup, *, is_deterministic: bool) -> Iterator[
         torch.set_num_threads(threads)
         torch.backends.cudnn.benchmark = benchmark
         torch.set_float32_matmul_precision(matmul)
-        torch.use_deterministic_algorithms(was_deterministic)
+        torch.set_deterministic_debug_mode(deterministic_mode)
         deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
+
+
+_PROCESS_STREAM = 2  # beside those of the samples
+
+
+def seed_(setup: DeviceSetup, seed: int, process: int, window: int) -> None:
+    """Let torch draw from a stream of its own for each window and process, where several train together.
+
+    What a network draws (dropout) is for other images in each. A function of the place in the run, it need not be kept
+    in a checkpoint, which holds the state of one process.
+    """
+    (drawn,) = np.random.SeedSequence([_PROCESS_STREAM, seed, process, window]).generate_state(1, np.uint64)
+    torch.default_generator.manual_seed(int(drawn) >> 1)
+    if setup.device.type == "cuda":
+        with torch.cuda.device(setup.device):
+            torch.cuda.manual_seed(int(drawn) >> 1)
 
 
 @contextmanager

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from visiontrain.config.schema import Config
 from visiontrain.data.loader import LoadedWindow
-from visiontrain.engine.checkpoint import SaveError, save_checkpoint
 from visiontrain.engine.device import available_cores
 from visiontrain.engine.fit import EpochEnd, RunState, TimedWindow
 from visiontrain.engine.noise import advice
 from visiontrain.engine.schedule import Rates
 from visiontrain.engine.window import WindowReport
-from visiontrain.errors import CheckpointError, ConfigError, DataError
+from visiontrain.errors import ConfigError, DataError
 from visiontrain.loggers import LOGGERS, LogTarget
 from visiontrain.loggers.csv import CsvLogger
 from visiontrain.protocols import Logger
@@ -26,8 +26,10 @@ from visiontrain.run.callbacks import Callbacks, CheckpointSaved, EpochStart, Wa
 from visiontrain.run.interrupt import Interrupt
 from visiontrain.run.parts import Parts, checkpoint_of
 from visiontrain.run.prepare import check_readable
-from visiontrain.run.resuming import LAST, PREVIOUS, WEIGHTS
+from visiontrain.run.resuming import LAST, WEIGHTS
+from visiontrain.run.saving import Checkpoints
 from visiontrain.run.session import Session
+from visiontrain.run.time_limit import TimeLimit
 from visiontrain.run.update_log import Progress, UpdateLog
 from visiontrain.run.waiting import DataWait
 from visiontrain.sample import DroppedBoxes
@@ -35,12 +37,10 @@ from visiontrain.sample import DroppedBoxes
 CALIBRATION = "such windows only find the scale: they are counted as calibration_windows, and no image is at fault"
 LOGGER_NAMES = ("console", "csv", "file")
 """Of every run; the trackers that the user asks for come behind them."""
-RETRY_MINUTES = 1.0
-"""After which a checkpoint that could not be written is tried again."""
 
 
 class Recorder:
-    """Logs windows and epochs, and writes the checkpoints."""
+    """Logs windows and epochs, and writes the checkpoints: of several processes the first alone."""
 
     def __init__(
         self,
@@ -52,7 +52,8 @@ class Recorder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.callbacks = callbacks or Callbacks()
-        self.interrupt = Interrupt(self.warn)
+        self.interrupt = Interrupt(self.warn, is_alone=session.group.size == 1)
+        self._group = session.group
         self._clock = clock
         self.unreadable: set[str] = set()
         """Training images that could not be read so far."""
@@ -60,10 +61,12 @@ class Recorder:
         self._folder = folder
         self._loggers = loggers
         self._complaints: set[str] = set()
-        self._saved = session.state.window if session.checkpoint is not None else -1  # window of the last checkpoint
-        self._next_save = self._clock() + 60 * session.config.save_minutes
+        self.checkpoints = Checkpoints(session, folder, clock=clock, warn=self.warn, on_saved=self._tell_saved)
+        self._limit = TimeLimit(session.config.time, session.state, clock)
+        self._has_run_out = False  # as all processes know it
         self._dropped = DroppedBoxes()  # since the last epoch ended
         self._sizes: list[int] = []  # images of each window since the last epoch ended
+        self._num_trained_on = 0  # images of the last window
         self._epoch = session.state.epoch  # the last that was told to begin, from 1
         self._progress = Progress(self.log, clock, epochs=session.config.epochs, num_images=len(session.train))
         self._updates = UpdateLog(self.log, clock)
@@ -73,14 +76,6 @@ class Recorder:
             is_cached=bool(session.config.cache),
             on_cpu=session.setup.device.type == "cpu",
         )
-
-    @property
-    def last(self) -> Path:
-        return self._folder / WEIGHTS / LAST
-
-    @property
-    def best(self) -> Path:
-        return self._folder / WEIGHTS / "best.pt"
 
     def log(self, event: str, values: Mapping[str, Any]) -> None:
         """Tell all loggers. One that cannot write (a full disk, a folder that is gone) does not end the run."""
@@ -123,7 +118,7 @@ class Recorder:
             sizes = tuple(planned.sizes)
             self.callbacks.tell("on_window_start", WindowStart(planned.epoch + 1, planned.number, planned.size, sizes))
             yield window
-            for path in (path for batch in window for path in batch.unreadable):
+            for path in self._unreadable_of(window):
                 if path not in self.unreadable:
                     self.unreadable.add(path)
                     self.warn(f"{path}: cannot be read; it is left out of its window")
@@ -147,6 +142,8 @@ class Recorder:
             find_culprits: Names the images of a window that are to blame by themselves.
         """
         self._sizes.append(report.num_images)
+        self._num_trained_on = report.num_images
+        self._learn(report.votes)
         self.data_wait.note_first(window)
         for batch in window:
             self._dropped += batch.dropped
@@ -158,11 +155,30 @@ class Recorder:
             if state.calibrations == 1:
                 self.warn(f"window {window.planned.number} was left out: {report.reason}; {CALIBRATION}")
         else:
-            images = ", ".join(path for batch in window for path in batch.paths)
+            paths = [path for batch in window for path in batch.paths]
             culprits = find_culprits(window) if report.num_images and not report.is_forward_finite else []
-            blame = f"; by itself it is {', '.join(culprits)}" if culprits else ""
+            images, found = (_joined(self._group.gather(mine)) for mine in (paths, culprits))
+            blame = f"; by itself it is {found}" if found else ""
             self.warn(f"window {window.planned.number} was left out: {report.reason}{blame}; its images: {images}")
         self.callbacks.tell("on_window_end", WindowEnd.of(window.planned, report, state, rates))
+
+    def votes(self) -> list[float]:
+        """What this process wants all to know when a window closes: of signals, and of hours that have run out."""
+        return [*self.interrupt.votes(), float(self._group.is_first and self._limit.has_run_out())]
+
+    def _learn(self, votes: Sequence[float]) -> None:
+        """Take note of the votes of all processes."""
+        if votes:
+            *signals, hours = votes
+            self.interrupt.agree(signals)
+            self._has_run_out = bool(hours)
+
+    def _unreadable_of(self, window: LoadedWindow) -> list[str]:
+        """Images that could not be read, in whichever process; from its sums all know whether there are any."""
+        unreadable = [path for batch in window for path in batch.unreadable]
+        if self._group.size == 1 or self._num_trained_on == window.planned.size:
+            return unreadable
+        return [path for paths in self._group.gather(unreadable) for path in paths]
 
     def _start_epochs(self, last: int) -> None:
         """Tell that the epochs up to `last` (from 1) begin: a window may hold all of an epoch between two others."""
@@ -185,49 +201,44 @@ class Recorder:
         if parts.noise is not None:
             sentence = advice(parts.noise.estimate(), self._session.config.nbs)
             self.log("note", {"text": f"epoch {end.state.epoch}: {sentence}"})
-        values = checkpoint_of(parts, self._session, end.state, end.metrics)
-        if end.is_best:
-            self._save(self.best, values, end.state)
-        period = self._session.config.save_period
-        if period > 0 and end.state.epoch % period == 0:
-            self._save(self.last.with_name(f"epoch{end.state.epoch}.pt"), values, end.state)
-        self._save_last(values, end.state)  # last of all: a run that is killed before goes on from the one before
+        self.checkpoints.epoch(end, partial(self._values, parts))
         advice_on_data = self.data_wait.add(end.row)
         if advice_on_data:
             self.warn(advice_on_data)
         self.callbacks.tell("on_epoch_end", end)
 
     def is_to_end(self, state: RunState, parts: Parts) -> bool:
-        """Save where that is due, and tell whether the user wants the run to end."""
-        wants_end = self.interrupt.signum is not None
-        if (wants_end or self._clock() >= self._next_save) and self._saved != state.window:
-            self._save_last(checkpoint_of(parts, self._session, state), state)
+        """Save where that is due, and tell whether the run ends here: the user wants it to, or its hours are over."""
+        has_run_out = self._limit.has_run_out() if self._group.size == 1 else self._has_run_out
+        is_over = has_run_out and state.images < self._session.recipe.plan.total_images
+        wants_end = self.interrupt.ending is not None or is_over
+        values = partial(self._values, parts)
+        if is_over and state.best_epoch == 0:  # what was trained is the best there is
+            self.checkpoints.save_best(state, values)
+        self.checkpoints.between_windows(state, values, is_ending=wants_end)
+        if is_over:
+            self.warn(self._over(state))
         return wants_end
 
-    def _save_last(self, values: Mapping[str, Any], state: RunState) -> None:
+    def _values(self, parts: Parts, state: RunState, metrics: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """What a checkpoint holds; updates that are before it are told before it."""
         self._updates.flush()
-        is_saved = self._save(self.last, values, state, previous=self.last.with_name(PREVIOUS))
-        self._saved = state.window if is_saved else -1
-        minutes = self._session.config.save_minutes
-        self._next_save = self._clock() + 60 * (minutes if is_saved else min(minutes, RETRY_MINUTES))
+        return checkpoint_of(parts, self._session, state, metrics)
 
-    def _save(self, path: Path, values: Mapping[str, Any], state: RunState, *, previous: Path | None = None) -> bool:
-        """Whether the checkpoint could be written; if not, it is told, and training goes on."""
-        try:
-            save_checkpoint(path, values, previous=previous)
-        except SaveError as error:
-            self.warn(f"{error}; training goes on and tries again in {RETRY_MINUTES:g} minute at the latest")
-            return False
+    def _tell_saved(self, path: Path, state: RunState) -> None:
         self.callbacks.tell("on_checkpoint", CheckpointSaved(path, state.epoch, state.images))
-        return True
 
-    def check_saved(self, state: RunState) -> None:
-        """Raises CheckpointError if the run has ended and is not on disk."""
-        if self._saved != state.window:
-            raise CheckpointError(
-                f"{self.last}: the run has ended and could not be saved; make room and go on with "
-                f"resume={self._folder}, from its last checkpoint"
-            )
+    def _over(self, state: RunState) -> str:
+        """The sentence on hours that have run out."""
+        hours, total = self._session.config.time, self._session.recipe.plan.total_images
+        return (
+            f"time = {hours:g}: the hours have run out at image {state.images} of {total}; the run is saved, and goes "
+            f"on from there with resume={self._folder} and a larger time"
+        )
+
+
+def _joined(parts: Iterable[Iterable[str]]) -> str:
+    return ", ".join(text for part in parts for text in part)
 
 
 def trackers_of(config: Config) -> tuple[str, ...]:
@@ -239,7 +250,7 @@ def trackers_of(config: Config) -> tuple[str, ...]:
 def open_recorder(session: Session, folder: Path, callbacks: Callbacks) -> Iterator[Recorder]:
     """The recorder of a run; its log files are closed however the run ends."""
     with ExitStack() as opened:
-        loggers = _open_loggers(session, folder, opened)
+        loggers = _open_loggers(session, folder, opened) if session.group.is_first else []
         recorder = Recorder(session, folder, loggers, callbacks=callbacks)
         with recorder.interrupt:
             yield recorder

@@ -21,7 +21,15 @@ _MOST_NAMED = 5  # runs in a message
 
 
 def report(config: Config) -> None:
-    """Write the page, and say where it is and what it lacks.
+    """The command."""
+    report_run(config)
+
+
+def report_run(config: Config) -> Path:
+    """Write the page of `run`, or of the newest run, and say where it is and what it lacks.
+
+    Returns:
+        The page.
 
     Raises:
         ConfigError: If there is no such run, or its folder cannot be written into.
@@ -29,6 +37,13 @@ def report(config: Config) -> None:
     folder = _named(config.run) if config.run is not None else _newest(config)
     page, missing = write_report(folder)
     print("\n".join([f"report in {page}", *(f"  not in it: {line}" for line in missing)]))
+    return page
+
+
+def run_of_weights(path: Path) -> Path | None:
+    """The folder of the run that a weights file lies in; None where it is not in one."""
+    folder = path.parent.parent
+    return folder if path.parent.name == "weights" and _is_run(folder) else None
 
 
 def write_report(folder: Path) -> tuple[Path, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from visiontrain.errors import CheckpointError, ConfigError
 from visiontrain.models.network import Network
 from visiontrain.plan import Plan
 from visiontrain.protocols import Task
+from visiontrain.run.time_limit import check_time_left
 from visiontrain.sample import DataSet
 
 WEIGHTS, LAST, PREVIOUS, ARGS = "weights", "last.pt", "previous.pt", "args.yaml"
@@ -28,7 +30,8 @@ WEIGHTS, LAST, PREVIOUS, ARGS = "weights", "last.pt", "previous.pt", "args.yaml"
 MAY_CHANGE = frozenset(
     (
         *("resume", "cfg", "exist_ok", "quiet", "plots", "json", "logger", "max_skips"),
-        *("epochs", "patience", "batch", "device", "workers", "amp", "val_interval", "save_period", "save_minutes"),
+        *("epochs", "time", "patience", "batch", "device", "processes", "workers", "amp"),
+        *("val_interval", "save_period", "save_minutes"),
         *("norm", "bn_momentum", "precise_bn", "checkpoint_activations", "compile", "noise_scale", "cache"),
     )
 )
@@ -196,6 +199,7 @@ def state_of(resumed: Resumed, plan: Plan, setup: DeviceSetup) -> RunState:
             "run had them, or go on from the end of an epoch (save_period keeps them as weights/epochN.pt)"
         )
     state.window = window
+    check_time_left(resumed.config, state)
     return state
 
 
@@ -234,14 +238,12 @@ def like_before(setup: DeviceSetup, checkpoint: Mapping[str, Any]) -> tuple[Devi
 
 def versions() -> dict[str, str]:
     """Versions that a run's bits depend on."""
-    import torchvision
-
     import visiontrain
 
     return {
         "visiontrain": visiontrain.__version__,
         "torch": str(torch.__version__),
-        "torchvision": torchvision.__version__,
+        "torchvision": version_of("torchvision"),  # to import it takes seconds and 150 MB,
     }
 
 

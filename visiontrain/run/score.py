@@ -14,10 +14,12 @@ from visiontrain.config.schema import Config
 from visiontrain.data.dataset import EvalDataset
 from visiontrain.data.loader import EvalLoader
 from visiontrain.engine.device import DeviceSetup
+from visiontrain.engine.distributed import Group, alone
 from visiontrain.engine.evaluate import evaluate
 from visiontrain.engine.fit import Interrupted
 from visiontrain.engine.precision import Precision
 from visiontrain.models.network import Network
+from visiontrain.plan import Part
 from visiontrain.protocols import Criterion, Decoder, Evaluator, Task
 from visiontrain.run.interrupt import Interrupt
 from visiontrain.run.pictures import MAX_IMAGES, NUM_PICTURES, draw_predictions
@@ -40,6 +42,8 @@ class Scorer:
     precision: Precision
     device: torch.device
     warn: Callable[[str], None]
+    group: Group = field(default_factory=alone)
+    """Each process scores its part of the split."""
     unreadable: set[str] = field(default_factory=set)
     """Images that could not be read so far: what they show counts as missed."""
 
@@ -49,17 +53,21 @@ class Scorer:
         """The task's metrics and the loss parts.
 
         Raises:
-            Interrupted: If a signal comes meanwhile.
+            Interrupted: If a signal comes meanwhile, to whichever process.
         """
-        return evaluate(
+        found: list[str] = []
+        result = evaluate(
             network,
-            self._watched(interrupt),
+            self._watched(found, interrupt),
             criterion=self.criterion,
             decoder=self.scoring_decoder,
             evaluator=self.evaluator,
             precision=self.precision,
             device=self.device,
+            group=self.group,
         )
+        self._agree(found, interrupt)
+        return result
 
     def draw(self, network: nn.Module, folder: Path) -> None:
         """Pictures of labels and predictions of some images."""
@@ -74,14 +82,25 @@ class Scorer:
             device=self.device,
         )
 
-    def _watched(self, interrupt: Interrupt | None) -> Iterator[Batch]:
+    def _watched(self, unreadable: list[str], interrupt: Interrupt | None) -> Iterator[Batch]:
+        """The batches of this process, up to a signal; `unreadable` gets the images that could not be read."""
         for batch in self.loader:
             if interrupt is not None and interrupt.signum is not None:
-                raise Interrupted
-            for path in set(batch.unreadable) - self.unreadable:
-                self.unreadable.add(path)
-                self.warn(f"{path}: cannot be read; what it shows counts as missed")
+                return
+            unreadable += batch.unreadable
             yield batch
+
+    def _agree(self, unreadable: list[str], interrupt: Interrupt | None) -> None:
+        """Tell all processes of signals and of images that could not be read."""
+        votes = interrupt.votes() if interrupt is not None else []
+        everybody = self.group.gather((unreadable, votes))
+        for path in sorted({path for paths, _ in everybody for path in paths} - self.unreadable):
+            self.unreadable.add(path)
+            self.warn(f"{path}: cannot be read; what it shows counts as missed")
+        if interrupt is not None:
+            interrupt.agree([sum(cast) for cast in zip(*(votes for _, votes in everybody), strict=True)])
+            if interrupt.ending is not None:
+                raise Interrupted
 
     def close(self) -> None:
         """End the workers."""
@@ -98,15 +117,19 @@ def open_scorer(
     setup: DeviceSetup,
     precision: Precision,
     warn: Callable[[str], None],
+    batch: int,
+    group: Group | None = None,
 ) -> Scorer:
-    """Make the scorer of `records` for networks like `network`."""
+    """Make the scorer of `records` for networks like `network`, which looks at `batch` images at once."""
+    group = group or alone()
+    part = Part(group.place.process, group.size)
     transform = task.val_transform(config, network)
     dataset = EvalDataset(records, transform, max_pixels=config.max_pixels)
-    per_picture = min(config.batch, MAX_IMAGES)
+    per_picture = min(batch, MAX_IMAGES)
     some = EvalDataset(_spread(records, NUM_PICTURES * per_picture), transform, max_pixels=config.max_pixels)
     return Scorer(
         task=task,
-        loader=EvalLoader(dataset, task.collate, batch=config.batch, workers=setup.workers),
+        loader=EvalLoader(dataset, task.collate, batch=batch, workers=setup.workers, part=part),
         pictured=EvalLoader(some, task.collate, batch=per_picture, workers=0),
         criterion=task.criterion(network, config),
         scoring_decoder=task.scoring_decoder(network, config),
@@ -116,6 +139,7 @@ def open_scorer(
         precision=precision,
         device=setup.device,
         warn=warn,
+        group=group,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from visiontrain.config.schema import Config
 from visiontrain.data.workers import fitting_workers, lowered_workers_message, shm_free
 from visiontrain.engine.device import DeviceSetup
+from visiontrain.engine.distributed import Group, Place
 from visiontrain.engine.fit import RunState
 from visiontrain.engine.freeze import Frozen
 from visiontrain.engine.memory import Fit
@@ -27,7 +28,7 @@ from visiontrain.run.class_names import with_indices_of_weights, with_names_of_w
 from visiontrain.run.compiling import check_compile
 from visiontrain.run.finetune import check_start, starting_network, with_kind_of_labels
 from visiontrain.run.freezing import set_up_freezing_
-from visiontrain.run.normalization import check_batch_size, set_up_normalization_
+from visiontrain.run.normalization import check_batch_size, check_sync, set_up_normalization_
 from visiontrain.run.prepare import (
     LoadedModel,
     Recipe,
@@ -40,8 +41,10 @@ from visiontrain.run.prepare import (
     task_of,
     with_bundled_data,
 )
-from visiontrain.run.resuming import Resumed, fingerprint_of, go_on, like_before, rebuilt, state_of
+from visiontrain.run.resuming import Resumed, fingerprint_of, go_on, like_before, rebuilt, state_of, versions
 from visiontrain.run.samples import largest_size
+from visiontrain.run.share import MemoryShare, memory_share
+from visiontrain.run.starts import Member
 from visiontrain.sample import DataSet, Records
 
 NETWORK_SUFFIXES = (".yaml", ".yml")
@@ -72,6 +75,10 @@ class Session:
     """What differs from the run that goes on, and what was guessed or dropped, one line each."""
     fit: Fit | None
     """How the micro-batch was found, where it was measured now."""
+    group: Group
+    """The processes that train."""
+    share: MemoryShare
+    """What they hold at once."""
 
     @property
     def checkpoint(self) -> Mapping[str, Any] | None:
@@ -84,20 +91,30 @@ class Session:
         return self.resumed.folder
 
 
-def open_session(config: Config, *, trained: LoadedModel | None = None) -> Session:
+def open_session(config: Config, *, trained: LoadedModel | None = None, member: Member | None = None) -> Session:
     """Read and decide everything that training needs.
 
     Args:
         config: What was asked.
         trained: The network to start from, in place of the one that `config` names.
+        member: Of several processes, what this one is; they all open the session, and get the same.
 
     Raises:
         UserError: If anything about it is wrong.
     """
     _check_not_a_worker()
+    member = member or Member()
+    group = member.group
     asked = _with_absolute_paths(config)
-    resumed = go_on(asked) if asked.resume else Resumed(asked)
-    checkpoint = resumed.checkpoint
+    resumed = group.first_gives(lambda: go_on(asked)) if asked.resume else Resumed(asked)
+    session = group.first_before_others(lambda: _opened(asked, resumed, trained, member))
+    _check_agreement(session)
+    return session
+
+
+def _opened(asked: Config, resumed: Resumed, trained: LoadedModel | None, member: Member) -> Session:
+    """The session of what was asked, or of the run that goes on."""
+    group, checkpoint = member.group, resumed.checkpoint
     config = with_task(resumed.config, known=None if checkpoint is None else checkpoint["task"])
     if checkpoint is None and trained is None:
         check_start(config)
@@ -106,7 +123,9 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
     config = with_bundled_data(config, task)
     if config.imgsz is None:
         config = config.decide(imgsz=task.default_imgsz)
-    setup, precision, differences = _hardware(config, checkpoint, may_overrule=not asked.is_typed("amp"))
+    config = _with_processes(config, asked, member, is_fresh=checkpoint is None)
+    place = group.place if asked.mode == "train" else Place(processes=config.processes, locals=config.processes)
+    setup, precision, differences = _hardware(config, checkpoint, place, may_overrule=not asked.is_typed("amp"))
     check_compile(config, setup)
     data = read_data(config, task, ("train", "val") if config.val else ("train",))
     listed = data.names
@@ -118,11 +137,14 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
     config = _settled(config, task, network, data)
     frozen = set_up_freezing_(network, config)
     config, fit = with_measured_batch(config, task, network, train, setup, precision)
-    setup, lowered = _with_fitting_workers(setup, config, largest_size(config, max(network.strides)))
+    setup, lowered = _with_fitting_workers(setup, config, largest_size(config, max(network.strides)), group.place)
     recipe = decide_recipe(config, task, len(train))
+    check_sync(config, setup)
     check_batch_size(config, network, recipe.plan)
     _check_noise_scale(config, recipe.plan)
     config = _with_decisions(config, task, recipe)
+    share = memory_share(config, checkpoint, group, remembered=member.remembered_limit())
+    notes = (*resumed.changes, *differences, share.note(group) if asked.mode == "train" else "", *lowered)
     return Session(
         config,
         task,
@@ -137,9 +159,43 @@ def open_session(config: Config, *, trained: LoadedModel | None = None) -> Sessi
         resumed,
         transfer,
         frozen,
-        (*resumed.changes, *differences, *lowered, *_told_of_data(config, data, checkpoint)),
+        (*filter(None, notes), *_told_of_data(config, data, checkpoint)),
         fit,
+        group,
+        share,
     )
+
+
+def _with_processes(config: Config, asked: Config, member: Member, *, is_fresh: bool) -> Config:
+    """The settings with the number of processes that the run begins with; a run that goes on began with its own.
+
+    Raises:
+        ConfigError: If as many were typed as were not started.
+    """
+    started = member.group.size
+    if member.is_launched and asked.is_typed("processes") and asked.processes != started:
+        raise ConfigError(f"processes = {asked.processes}: {started} were started; leave processes out under torchrun")
+    if asked.mode != "train":
+        return config.decide(processes=max(config.processes, len(config.device.split(","))))
+    return config.decide(processes=started) if is_fresh and not config.is_typed("processes") else config
+
+
+def _check_agreement(session: Session) -> None:
+    """Raises ConfigError unless all processes have opened the same session."""
+    own = {
+        "data: labels, sizes or file names": fingerprint_of(session.data) if session.group.size > 1 else "",
+        "network": repr(session.network.description),
+        "plan": repr(session.recipe),
+        "versions of torch, torchvision or visiontrain": repr(versions()),
+        "precision": session.precision.name,
+    }
+    everybody = session.group.gather(own)
+    differing = [what for what in own if len({each[what] for each in everybody}) > 1]
+    if differing:
+        raise ConfigError(
+            f"{what} differ between the processes; every machine needs the same data, programs and settings"
+            for what in differing
+        )
 
 
 def _network(
@@ -182,10 +238,10 @@ def _told_of_data(config: Config, data: DataSet, checkpoint: Mapping[str, Any] |
 
 
 def _hardware(
-    config: Config, checkpoint: Mapping[str, Any] | None, *, may_overrule: bool
+    config: Config, checkpoint: Mapping[str, Any] | None, place: Place, *, may_overrule: bool
 ) -> tuple[DeviceSetup, Precision, tuple[str, ...]]:
     """What the run computes on and in which precision, as before where it goes on; and the differences in words."""
-    setup, lines = device_of(config), tuple[str, ...]()
+    setup, lines = device_of(config, place), tuple[str, ...]()
     precision = choose_precision(str(config.amp), setup.device)
     if checkpoint is not None:
         setup, lines = like_before(setup, checkpoint)
@@ -237,20 +293,24 @@ def _with_absolute_paths(config: Config) -> Config:
     return replace(config, **paths)  # type: ignore[arg-type]
 
 
-def _with_fitting_workers(setup: DeviceSetup, config: Config, imgsz: int) -> tuple[DeviceSetup, tuple[str, ...]]:
+def _with_fitting_workers(
+    setup: DeviceSetup, config: Config, imgsz: int, place: Place
+) -> tuple[DeviceSetup, tuple[str, ...]]:
     """As many workers as the shared memory has room for, in which they hand over their batches.
 
     Args:
         setup: What the machine would allow.
         config: The settings.
         imgsz: The largest side of a sample, pixels.
+        place: Of this process: those of a machine share its memory, and all share a micro-batch.
 
     Raises:
         ConfigError: If more were typed: a bus error would end them, which nothing can catch.
     """
-    room, batch_bytes = shm_free(), config.batch * 3 * imgsz**2
+    room, batch_bytes = shm_free(), -(-config.batch // place.processes) * 3 * imgsz**2
+    room = None if room is None else room // place.locals
     is_pinned = setup.device.type == "cuda"  # then batches leave the shared memory at once
-    held = 0 if is_pinned else max(config.batch, config.nbs) * 3 * imgsz**2
+    held = 0 if is_pinned else -(-max(config.batch, config.nbs) // place.processes) * 3 * imgsz**2
     fitting = fitting_workers(setup.workers, batch_bytes=batch_bytes, shm_bytes=room, held_bytes=held)
     if fitting >= setup.workers or room is None:
         return setup, ()

@@ -14,18 +14,18 @@ from visiontrain.engine.precision import choose_precision
 from visiontrain.errors import ConfigError
 from visiontrain.models.network import Network
 from visiontrain.protocols import Judged, Task
-from visiontrain.run.choose_task import with_task
+from visiontrain.run.choose_task import found_task
 from visiontrain.run.class_names import with_names_of_weights
 from visiontrain.run.coco_results import FILE_NAME, ResultIds, result_ids, write_results
 from visiontrain.run.exported import settle_exported
 from visiontrain.run.files import as_json, write_json
 from visiontrain.run.interval_lines import interval_lines
+from visiontrain.run.new_folder import new_folder
 from visiontrain.run.prepare import (
     LoadedModel,
     check_image_size,
     device_of,
     load_model,
-    make_folder,
     place,
     read_data,
     split_of,
@@ -78,36 +78,45 @@ def val_run(config: Config) -> ValResult:
     Raises:
         UserError: If the input is wrong; no folder was made then.
     """
-    model = load_for_scoring(with_task(config))
+    model = load_for_scoring(config)
     config = model.config
     data = read_data(config, model.task, (config.split,))
     data_names, data = data.names, with_names_of_weights(data, model.names, config.map_names)
     records = split_of(data, config.split)
     ids = result_ids(config, records, data_names=data_names, names=data.names) if config.save_json else None
-    with scoring(model, records) as scorer:
-        folder = make_folder(config)
+    with scoring(model, records) as scorer, new_folder(config) as folder:
         _check_is_no_training(folder)
         metrics, losses = scorer.score(model.network)
         if config.plots:
             scorer.draw(model.network, folder)
-    numbers = {**{name: float(value) for name, value in metrics.items()}, **{f"val/{k}": v for k, v in losses.items()}}
-    details = cast(Judged, metrics).details()
-    write_json(
-        folder / "results.json",
-        {"metrics": numbers, "split": config.split, "images": len(records), "intervals": details["intervals"]},
-    )
-    document = review_of(model.task, metrics, records, config, split=config.split)
-    write_review(document, folder, plots=config.plots)
-    if config.plots:
-        write_report(folder)
-    notes = [] if ids is None else [_write_predictions(folder / FILE_NAME, metrics, ids)]
+        _keep(ValResult(metrics, losses, folder), config, model.task, records)
+        notes = [] if ids is None else [_write_predictions(folder / FILE_NAME, metrics, ids)]
     if config.json:
-        print(as_json({**numbers, **details}))
+        print(as_json({**_numbers(metrics, losses), **cast(Judged, metrics).details()}))
     else:
         notes += [f"report {folder / PAGE}"] if config.plots else []
         lines = [*data.messages, model.task.table(metrics), *interval_lines(metrics), *notes]
         print("\n".join([*lines, f"{config.split} split of {config.data}; run {folder}"]))
     return ValResult(metrics, losses, folder)
+
+
+def _keep(result: ValResult, config: Config, task: Task, records: Records) -> None:
+    """Write the scores, in numbers and in detail, and the page."""
+    folder, split = result.save_dir, config.split
+    numbers = _numbers(result.metrics, result.losses)
+    intervals = cast(Judged, result.metrics).details()["intervals"]
+    write_json(
+        folder / "results.json",
+        {"metrics": numbers, "split": split, "images": len(records), "intervals": intervals},
+    )
+    write_review(review_of(task, result.metrics, records, config, split=split), folder, plots=config.plots)
+    if config.plots:
+        write_report(folder)
+
+
+def _numbers(metrics: Mapping[str, Any], losses: Mapping[str, float]) -> dict[str, float]:
+    """All that is measured in one number, by its CSV name."""
+    return {**{name: float(value) for name, value in metrics.items()}, **{f"val/{k}": v for k, v in losses.items()}}
 
 
 def _check_is_no_training(folder: Path) -> None:
@@ -140,14 +149,20 @@ def load_for_scoring(config: Config) -> ScoredModel:
     """The weights of `model`; what is not typed is as in their training.
 
     Raises:
-        UserError: If they cannot be scored, or no data are named anywhere.
+        UserError: If they cannot be scored, or no data are named anywhere; all faults at once.
     """
+    config, faults = found_task(config)
     task = task_of(config)
     loaded = load_model(config, task)
     config, task = settle_exported(with_training_args(config, loaded, TAKEN_OVER), task, loaded.network)
     if config.data is None:
-        raise ConfigError("data: is not given, and the weights do not tell; name the data set's YAML file")
-    check_image_size(config, loaded.network)
+        faults.append("data: is not given, and the weights do not tell; name the data set's YAML file")
+    try:
+        check_image_size(config, loaded.network)
+    except ConfigError as error:
+        faults += error.faults
+    if faults:
+        raise ConfigError(faults)
     return ScoredModel(config, task, loaded.network, loaded.names)
 
 
@@ -166,6 +181,7 @@ def scoring(model: ScoredModel, records: Records) -> Iterator[Scorer]:
         setup=setup,
         precision=precision,
         warn=lambda text: print(f"warning: {text}", file=sys.stderr),
+        batch=model.config.batch,
     )
     try:
         yield scorer

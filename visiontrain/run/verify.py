@@ -213,8 +213,8 @@ def _reach(session: Session, num_images: int) -> Reach:
     keeping.checkpoint_activations = False  # that is for training; the passes in float64 are in evaluation mode
     return Reach(
         free=free_memory(session.setup.device),
-        exact=training_bytes(keeping, imgsz, num_images, bytes_per_value=DOUBLE),
-        live=training_bytes(network, imgsz, num_images),
+        exact=training_bytes(keeping, imgsz, num_images, bytes_per_value=DOUBLE, in_one_step=False),
+        live=training_bytes(network, imgsz, num_images, in_one_step=session.setup.device.type == "cpu"),
     )
 
 
