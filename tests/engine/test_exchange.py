@@ -124,6 +124,15 @@ def test_the_last_micro_batch_of_a_window_is_not_that_of_the_window_after():
         window.step()
 
 
+def test_a_window_whose_micro_batches_nobody_named_has_no_last_one_either():
+    model, window = window_over(Branches())
+    add(window, model, 0, 1, last=True)
+    assert window.step().applied
+    window.add(LossSum(model(torch.ones(2, 4), (0, 1)), torch.tensor(2.0)), num_images=2)
+    with pytest.raises(RuntimeError, match="no micro-batch of the window was its last one"):
+        window.step()
+
+
 def test_gradients_are_exchanged_once_a_window_however_many_micro_batches_it_has():
     model, window = window_over(Branches())
     exchanged = []
