@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import os
+import threading
+from itertools import chain, repeat
+
 import pytest
 
-from visiontrain.data.workers import fitting_workers, lowered_workers_message, shm_free
+from visiontrain.data import workers as workers_module
+from visiontrain.data.workers import end_when_orphaned, fitting_workers, lowered_workers_message, shm_free
 
 MB = 10**6
 
@@ -42,3 +47,13 @@ def test_free_shared_memory_is_told_where_it_has_a_limit(monkeypatch, tmp_path):
     assert shm_free() > 0
     monkeypatch.setattr("visiontrain.data.workers.SHARED_MEMORY", tmp_path / "absent")
     assert shm_free() is None
+
+
+def test_a_process_ends_when_its_parent_is_another(monkeypatch):
+    parents, ended = chain(repeat(7, 3), repeat(1)), threading.Event()
+    monkeypatch.setattr(workers_module, "SECONDS_BETWEEN_LOOKS", 0.001)
+    monkeypatch.setattr(os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(os, "_exit", lambda code: ended.set())
+    end_when_orphaned()
+    assert ended.wait(60)
+    assert next(parents) == 1  # not before the parent had gone

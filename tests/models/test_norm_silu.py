@@ -97,6 +97,26 @@ def test_other_normalizations_go_their_own_way(kind):
     torch.testing.assert_close(layer(images), expected, rtol=0, atol=0)
 
 
+def test_in_a_process_alone_sync_is_batch_to_the_bit():
+    batch, images = ConvNorm(3, 16).train(), random_map(2, 3, 8, 8, dtype=torch.float32)
+    sync = deepcopy(batch)
+    set_norm_(sync, "sync")
+    for layer in (batch, sync):
+        layer(images).square().sum().backward()
+    gradients = ([param.grad for param in layer.parameters()] for layer in (batch, sync))
+    assert all(torch.equal(one, two) for one, two in zip(*gradients, strict=True))
+
+
+def test_with_others_sync_is_left_to_exchange(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(nn.SyncBatchNorm, "forward", lambda norm, features: asked.append(norm) or features)
+    layer = ConvNorm(3, 16).train()
+    set_norm_(layer, "sync")
+    layer(random_map(2, 3, 8, 8, dtype=torch.float32))
+    assert asked == [layer.norm]
+
+
 def test_evaluation_normalizes_by_the_running_statistics():
     layer = ConvNorm(3, 4).eval()
     images = random_map(2, 3, 8, 8, dtype=torch.float32)

@@ -23,9 +23,9 @@ class Exchange:
         self._model = model if isinstance(model, DistributedDataParallel) else None
         self._is_due = False
         self._reached: set[Tensor] = set()
-        """Parameters that a backward pass has reached while the exchange was due."""
+        """Parameters that the latest micro-batch's backward pass has reached."""
         for param in self._learning().values():
-            param.register_post_accumulate_grad_hook(self._note)
+            param.register_post_accumulate_grad_hook(self._reached.add)
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
@@ -59,10 +59,6 @@ class Exchange:
         """Begin another window."""
         self._is_due = False
         self._reached.clear()
-
-    def _note(self, param: Tensor) -> None:
-        if self._is_due:
-            self._reached.add(param)
 
     def _learning(self) -> dict[str, nn.Parameter]:
         if self._model is None:

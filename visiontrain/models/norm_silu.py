@@ -9,11 +9,12 @@ Letters: B images, C channels.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
 
 aten = torch.ops.aten
 
@@ -31,7 +32,7 @@ def norm_silu(norm: nn.Module, act: nn.Module, features: Tensor) -> Tensor:
     is_listened_to = norm._forward_hooks or norm._forward_pre_hooks or act._forward_hooks or act._forward_pre_hooks
     if is_listened_to or type(act) is not nn.SiLU or not _is_one_step(norm, features):
         return act(norm(features))
-    assert isinstance(norm, nn.BatchNorm2d)
+    assert isinstance(norm, _BatchNorm)
     assert norm.num_batches_tracked is not None
     norm.num_batches_tracked.add_(1)
     return _NormSiLU.apply(
@@ -48,13 +49,19 @@ def _is_one_step(norm: nn.Module, features: Tensor) -> bool:
     is_kept = torch.is_grad_enabled() and features.device.type == "cpu" and not torch.compiler.is_compiling()
     return (
         is_kept
-        and type(norm) is nn.BatchNorm2d
+        and _sees_own_images(norm)
         and norm.training
         and norm.affine
         and norm.track_running_stats
         and norm.momentum is not None
         and features.numel() > features.shape[1]
     )
+
+
+def _sees_own_images(norm: nn.Module) -> TypeGuard[_BatchNorm]:
+    """Whether it is BatchNorm over what this process has; SyncBatchNorm is where there are no others."""
+    is_alone = not torch.distributed.is_initialized()
+    return type(norm) is nn.BatchNorm2d or (type(norm) is nn.SyncBatchNorm and is_alone)
 
 
 class _NormSiLU(torch.autograd.Function):
