@@ -181,6 +181,12 @@ def test_settings_that_contradict_each_other_are_faults(words, part):
         ),
         ("plan", ["device=0,1", "processes=1"], "processes = 1: device = 0,1 names 2"),
         ("train", ["device=0,0"], "device = 0,0: names one twice; each process needs its own"),
+        ("train", ["processes=1000"], "processes = 1000: share the images of a micro-batch, and with batch = 16 some"),
+        (
+            "plan",
+            ["device=0,1,2", "batch=2"],
+            "processes = 3: share the images of a micro-batch, and with batch = 2 some would never have one",
+        ),
         ("verify", ["device=0,1"], "device = 0,1: several devices train together, and verify runs on one; name one"),
         ("val", ["device=0,1"], "device = 0,1: several devices train together, and val runs on one; name one"),
         ("predict", ["device=[0,1]"], "device = 0,1: several devices train together, and predict runs on one"),

@@ -60,11 +60,17 @@ class TestProcesses:
         self, trained, origin, processes
     ):
         values = load_checkpoint(trained.last)
-        values["args"]["values"]["processes"] = 3
+        values["args"]["values"].update(processes=3, batch=4)
         values["args"]["origins"]["processes"] = origin
         save_checkpoint(trained.last, {key: value for key, value in values.items() if key != "format"})
         assert processes_to_launch(asked(resume=str(trained.save_dir))) == processes
         assert processes_to_launch(asked(resume=str(trained.save_dir), processes=2)) == 2
+
+    def test_a_run_does_not_go_on_in_more_than_share_its_micro_batches(self, trained):
+        batch = load_checkpoint(trained.last)["args"]["values"]["batch"]
+        assert processes_to_launch(asked(resume=str(trained.save_dir), processes=batch)) == batch
+        with pytest.raises(ConfigError, match=f"processes = {batch + 1}: share .* with batch = {batch} some"):
+            processes_to_launch(asked(resume=str(trained.save_dir), processes=batch + 1))
 
 
 class TestLaunch:

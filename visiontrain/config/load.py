@@ -211,15 +211,22 @@ def _contradictions(config: Config) -> list[str]:
         faults.append("save_conf: adds scores to the files of save_txt, which is off; add save_txt=True")
     if config.batch == AUTO_BATCH and config.mode not in ("train", "plan", "verify"):
         faults.append(f"batch = auto: is measured for training, not for {config.mode}; type a number or leave it out")
-    faults += _contradictions_of_processes(config)
+    if not config.resume:  # which has a batch of its own, and is not read yet
+        faults += contradictions_of_processes(config)
     if config.val_interval != 1 and not config.val:
         faults.append("val_interval: has no effect with val=False; leave one out")
     return faults
 
 
-def _contradictions_of_processes(config: Config) -> list[str]:
+def processes_asked_for(config: Config) -> int:
+    """As many as were typed, or one for each device; not those that torchrun once gave to a run that goes on."""
+    return max(config.processes if config.is_typed("processes") else 1, len(config.device.split(",")))
+
+
+def contradictions_of_processes(config: Config) -> list[str]:
+    """Numbers of processes, devices and images that cannot go together, one sentence each."""
     devices = config.device.split(",")
-    processes = max(config.processes, len(devices))
+    processes = processes_asked_for(config)
     faults = []
     if len(devices) > 1 and config.mode not in ("train", "plan"):
         faults.append(
@@ -232,9 +239,14 @@ def _contradictions_of_processes(config: Config) -> list[str]:
         )
     if len(set(devices)) < len(devices):
         faults.append(f"device = {config.device}: names one twice; each process needs its own")
-    if processes > 1 and config.batch == AUTO_BATCH:
+    if config.batch == AUTO_BATCH and processes > 1:
         faults.append(
             f"batch = auto: is measured in one process, and there are {processes}; type the images that all hold at "
             "once"
+        )
+    elif config.batch != AUTO_BATCH and config.mode in ("train", "plan") and processes > config.batch:
+        faults.append(
+            f"processes = {processes}: share the images of a micro-batch, and with batch = {config.batch} some would "
+            "never have one; raise batch, or take fewer"
         )
     return faults

@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from visiontrain.config.load import contradictions_of_processes, processes_asked_for
 from visiontrain.config.schema import Config
 from visiontrain.errors import ConfigError, Stopped, UserError
 from visiontrain.run import handover
@@ -40,7 +41,10 @@ def processes_to_launch(config: Config) -> int:
         return 1  # torchrun has started them
     if config.resume:
         config = go_on(config).config
-    return max(config.processes if config.is_typed("processes") else 1, len(config.device.split(",")))
+        faults = contradictions_of_processes(config)
+        if faults:
+            raise ConfigError(faults)
+    return processes_asked_for(config)
 
 
 def launch(config: Config, processes: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from visiontrain.config.load import processes_asked_for
 from visiontrain.config.schema import Config
 from visiontrain.data.workers import fitting_workers, lowered_workers_message, shm_free
 from visiontrain.engine.device import DeviceSetup
@@ -176,7 +177,7 @@ def _with_processes(config: Config, asked: Config, member: Member, *, is_fresh: 
     if member.is_launched and asked.is_typed("processes") and asked.processes != started:
         raise ConfigError(f"processes = {asked.processes}: {started} were started; leave processes out under torchrun")
     if asked.mode != "train":
-        return config.decide(processes=max(config.processes, len(config.device.split(","))))
+        return config.decide(processes=processes_asked_for(config))
     return config.decide(processes=started) if is_fresh and not config.is_typed("processes") else config
 
 
