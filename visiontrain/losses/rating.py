@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -117,7 +118,8 @@ def pairs_inside(boxes: Boxes, points: Points) -> tuple[Tensor, Tensor]:
         ((places[:, None] - center[:, axis]).abs_() <= half[:, axis]).index_select(0, which)  # (A, B · N)
         for axis, (places, which) in enumerate(zip(points.places, points.which, strict=True))
     )
-    pairs = (columns.logical_and_(rows) & boxes.is_real.flatten()).flatten().nonzero().squeeze(1)
+    are_pairs = columns.logical_and_(rows) & boxes.is_real.flatten()
+    pairs = torch.from_numpy(np.flatnonzero(are_pairs.numpy()))  # in a third of the time that torch's own takes
     point = pairs.div(len(center), rounding_mode="floor")
     return pairs.sub_(point * len(center)), point
 
