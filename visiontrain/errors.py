@@ -37,8 +37,14 @@ class CheckpointError(UserError):
 class Stopped(KeyboardInterrupt):
     """A signal ended the run."""
 
-    def __init__(self, signum: int) -> None:
+    def __init__(self, signum: int, *, is_agreed: bool = False) -> None:
+        """
+        Args:
+            signum: The signal.
+            is_agreed: Whether all processes of the run end by it, at the same place.
+        """
         self.signum = signum
+        self.is_agreed = is_agreed
         super().__init__(signum)
 
 

@@ -23,6 +23,8 @@ def main(folder: Path) -> int:
         code = _train(folder)
     except Ended as end:  # another process says why
         code = end.code
+    except KeyboardInterrupt as stop:
+        code = handover.signaled(stop)
     finally:
         if code not in (DONE, TO_START_AGAIN):
             handover.write(folder, handover.OVER, {"code": code})
@@ -39,8 +41,6 @@ def _train(folder: Path) -> int:
     except UserError as error:
         handover.write_faults(folder, error)
         return WRONG_INPUT
-    except KeyboardInterrupt as stop:
-        return handover.signaled(stop)
     if result.is_own:
         handover.write(folder, handover.RESULT, result.to_plain())
     return DONE

@@ -167,6 +167,28 @@ class TestMeeting:
         with pytest.raises(RuntimeError, match="closed by peer"):
             Group(Place(0, 2)).meet()
 
+    def test_who_waits_for_a_loss_goes_when_there_is_one(self, barrier):
+        asked, _ = barrier(Waiting(1, RuntimeError("Connection closed by peer")))
+        Group(Place(0, 2), waiting="those that wait").wait_for_loss(SECONDS)
+        assert asked == [{"group": "those that wait", "async_op": True}]
+
+    def test_who_waits_for_a_loss_is_not_sent_away_by_others_that_wait(self, barrier, monkeypatch):
+        work = iter([Waiting(0), Waiting(0), Waiting(0, RuntimeError("Connection closed by peer"))])
+        barrier(None)
+        asked = []
+        monkeypatch.setattr(torch.distributed, "barrier", lambda **keys: asked.append(keys) or next(work))
+        Group(Place(0, 2), waiting="those that wait").wait_for_loss(SECONDS)
+        assert len(asked) == 3
+
+    def test_who_waits_for_a_loss_waits_no_longer_than_it_was_told(self, barrier):
+        barrier(Waiting(10**9))
+        Group(Place(0, 2), waiting="those that wait").wait_for_loss(0.01)
+
+    def test_where_the_group_is_not_formed_there_is_nothing_to_hear(self, barrier):
+        asked, pauses = barrier(Waiting(0))
+        Group(Place(0, 2)).wait_for_loss(3.0)
+        assert (asked, pauses) == ([], [3.0])
+
     def test_the_first_has_made_it_before_the_others_begin(self):
         barrier, order = threading.Barrier(3), []
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from visiontrain import member
 from visiontrain.errors import CheckpointError, ConfigError, DataError, Stopped, UserError
 from visiontrain.run import handover
 
@@ -56,3 +57,13 @@ def test_a_process_that_has_nothing_to_do_learns_of_it_without_loading_anything_
     code = "import sys, visiontrain.member; print(*{'torch', 'numpy', 'matplotlib'} & set(sys.modules))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (Stopped(signal.SIGTERM), 143)])
+def test_a_signal_ends_a_process_without_a_word_even_while_it_imports(monkeypatch, tmp_path, stop, code):
+    def stopped(folder):
+        raise stop
+
+    monkeypatch.setattr(member, "_train", stopped)
+    assert member.main(tmp_path) == code
+    assert handover.read(tmp_path, handover.OVER) == {"code": code}

@@ -72,6 +72,14 @@ def test_several_processes_end_by_a_signal_that_came_to_one_when_all_have_learne
     assert [member.ending for member in members] == [signum, signum]
 
 
+@pytest.mark.parametrize(("signum", "is_told"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
+def test_of_several_processes_none_takes_what_torchrun_sends_for_a_wish(signum, is_told):
+    told = []
+    with Interrupt(told.append, is_alone=False) as interrupt:
+        os.kill(os.getpid(), signum)
+    assert (interrupt.signum, bool(told)) == (signum, is_told)
+
+
 def test_where_no_signal_came_nobody_votes_and_nothing_is_agreed():
     interrupt = Interrupt(pytest.fail, is_alone=False)
     assert interrupt.votes() == [0.0] * len(SIGNALS)

@@ -119,6 +119,16 @@ class TestFailure:
             "stands above, and resume= goes on from its last checkpoint",
         )
 
+    @pytest.mark.parametrize(
+        ("codes", "told"),
+        [
+            ({0: handover.TO_START_AGAIN, 1: -9}, "process 1 by SIGKILL"),
+            ({0: handover.TO_START_AGAIN}, "process 0 by exit code 75"),
+        ],
+    )
+    def test_who_has_lost_another_is_no_cause_unless_there_is_no_other(self, tmp_path, codes, told):
+        assert f"({told})" in str(launch_module._failure(tmp_path, codes))
+
 
 class TestSettings:
     """Of the process that starts others: the launcher changes its signals, environment and logs."""

@@ -9,7 +9,7 @@ from itertools import repeat
 import pytest
 from torch.distributed import DistNetworkError, HashStore, TCPStore  # type: ignore[attr-defined]
 
-from visiontrain.engine.distributed import Place
+from visiontrain.engine.distributed import Group, Place
 from visiontrain.engine.transaction import OutOfMemoryInGroup
 from visiontrain.errors import ConfigError, Ended, Stopped
 from visiontrain.run import starts as starts_module
@@ -80,6 +80,7 @@ def launcher(monkeypatch):
     monkeypatch.setattr(starts_module, "_store", lambda place: store)
     monkeypatch.setattr(starts_module, "_runs", repeat(1))  # every start is one of the same run
     monkeypatch.setattr(starts_module, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(starts_module, "SECONDS_TO_BE_ENDED", 0.0)
     monkeypatch.setattr(starts_module, "end_when_orphaned", lambda: None)  # or the tests would
 
     def tell(number=0, most=3):
@@ -174,6 +175,37 @@ class TestJoined:
             with pytest.raises(Ended) as end:
                 other.__exit__(ConfigError, error, None)
             assert end.value.code == WRONG_INPUT
+
+    def test_who_leaves_the_word_to_another_ends_behind_it(self, launcher, monkeypatch):
+        launcher()
+        waited = []
+        monkeypatch.setattr(starts_module, "PATIENCE_SECONDS", 7.0)
+        monkeypatch.setattr(Group, "wait_for_loss", lambda group, seconds: waited.append((group.place, seconds)))
+        with pytest.raises(KeyboardInterrupt):
+            end_by(KeyboardInterrupt())
+        assert waited == []
+        starts_module._starts(ONE).remember("over", str(DONE))  # the other one has begun before that
+        with pytest.raises(Ended):
+            end_by(KeyboardInterrupt())
+        assert waited == [(ONE, 7.0)]
+
+    @pytest.mark.parametrize("error", [None, RuntimeError("Connection closed by peer")])
+    def test_where_all_end_by_a_signal_none_goes_before_all_have_come_and_none_waits_for_a_speaker(
+        self, launcher, monkeypatch, error
+    ):
+        starts, met = launcher(), []
+
+        def meet(group):
+            met.append(starts.recall("over"))
+            if error is not None:  # another one has heard a second signal
+                raise error
+
+        monkeypatch.setattr(Group, "meet", meet)
+        for _ in range(2):
+            starts.remember("over", str(DONE))
+            with pytest.raises(Stopped):
+                end_by(Stopped(signal.SIGTERM, is_agreed=True))
+        assert met == ["143", "143"]
 
     @pytest.mark.parametrize("code", [FAILED, WRONG_INPUT, 130, 143])
     def test_a_group_that_has_ended_for_a_reason_that_stays_is_not_begun_again(self, launcher, code):

@@ -9,10 +9,12 @@ Source: the documentation of torch.distributed and of torch.distributed.elastic.
 
 from __future__ import annotations
 
+import math
 import pickle
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import signature
@@ -89,6 +91,18 @@ class Group:
         _wait_until(work.is_completed)
         work.wait()  # raises what has gone wrong
 
+    def wait_for_loss(self, seconds: float) -> None:
+        """Wait until one of the others has gone, and no longer than so many seconds; they are not met."""
+        if self.waiting is None:  # not formed yet
+            time.sleep(seconds)
+            return
+        deadline = time.monotonic() + seconds
+        with suppress(RuntimeError):
+            while time.monotonic() < deadline:
+                work = torch.distributed.barrier(group=self.waiting, async_op=True)
+                if _wait_until(work.is_completed, deadline=deadline):
+                    work.wait()  # raises that one has gone; where others wait, too, all look again
+
     def first_gives(self, make: Callable[[], T]) -> T:
         """What `make` returns in the first process, in all of them."""
         if self.size == 1:
@@ -159,12 +173,18 @@ def alone() -> Group:
     return Group()
 
 
-def _wait_until(is_so: Callable[[], bool]) -> None:
-    """Look now and then: unlike torch's own waiting this has no limit and hears signals."""
+def _wait_until(is_so: Callable[[], bool], *, deadline: float = math.inf) -> bool:
+    """Look now and then, and return whether it is so: unlike torch's own waiting this hears signals.
+
+    Args:
+        is_so: What is waited for.
+        deadline: The end of waiting, seconds of `time.monotonic`.
+    """
     pause = SHORTEST_LOOK
-    while not is_so():
+    while not (is_there := is_so()) and time.monotonic() < deadline:
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_LOOK)
+    return is_there
 
 
 def join(place: Place, store: TCPStore) -> Group:

@@ -67,5 +67,7 @@ class Interrupt:
         if self.signum is not None:
             raise Stopped(signum)
         self.signum = signum
+        if signum == signal.SIGTERM and not self._is_alone:  # also from torchrun, to whom another process has been lost
+            return
         with suppress(RuntimeError):  # Python's, where the signal has come in the middle of writing to the same stream
             self._tell(f"{signal.Signals(signum).name}: the open window is finished and saved; once more ends at once")

@@ -98,7 +98,8 @@ def _failure(folder: Path, codes: dict[int, int]) -> UserError | Stopped:
     stopped = next((code - handover.SIGNALED for code in codes.values() if code - handover.SIGNALED in SIGNALS), None)
     if stopped is not None:
         return Stopped(stopped)
-    ended = ", ".join(f"process {rank} by {_how(code)}" for rank, code in sorted(codes.items()))
+    causes = {rank: code for rank, code in codes.items() if code != handover.TO_START_AGAIN} or codes
+    ended = ", ".join(f"process {rank} by {_how(code)}" for rank, code in sorted(causes.items()))
     return ConfigError(
         f"processes: the group has ended ({ended}); what it says of that stands above, and resume= goes on from its "
         "last checkpoint"

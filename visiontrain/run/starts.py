@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NoReturn
@@ -22,11 +22,14 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 from visiontrain.data.workers import end_when_orphaned
 from visiontrain.engine.distributed import COLLECTIVE_TIMEOUT, Group, Place, alone, is_peer_lost, join, leave
 from visiontrain.engine.transaction import OutOfMemoryInGroup
-from visiontrain.errors import ConfigError, Ended, UserError
+from visiontrain.errors import ConfigError, Ended, Stopped, UserError
 from visiontrain.run.handover import DONE, FAILED, TO_START_AGAIN, WRONG_INPUT, signaled
 
 PATIENCE_SECONDS = 20.0
-"""That a process with nothing to say waits for torchrun to end it, so that the one with something to say can."""
+"""That a process with nothing to say waits at most, so that the one with something to say can."""
+SECONDS_TO_BE_ENDED = 2.0
+"""That torchrun has to end a process that has lost another one, before that ends by itself: so only the other counts as
+failed. Its signal may have come already, and been taken for a user's."""
 
 LOST_WORKER = "DataLoader worker"
 """How torch begins what it says of a loading process that has ended: for want of memory, say."""
@@ -114,31 +117,47 @@ def joined(place: Place | None) -> Iterator[Member]:
     over = starts.recall("over")
     if over not in (None, str(DONE)):  # torchrun starts again what has ended for a reason that stays
         raise Ended(int(str(over)))
+    group = Group(place)
     try:
-        group = join(place, _store(place)) if place.processes > 1 else Group(place)
+        if place.processes > 1:
+            group = join(place, _store(place))
         yield Member(group, starts, is_launched=True)
         if group.is_first:
             starts.remember("over", str(DONE))
         leave()
     except OutOfMemoryInGroup as error:
-        _start_again(starts, error, processes=place.processes)
+        _start_again(starts, group, error)
     except UserError:
-        _end(starts, WRONG_INPUT)
+        _end(starts, group, WRONG_INPUT)
+        raise
+    except Stopped as stop:
+        if stop.is_agreed:
+            _end_together(starts, group, signaled(stop))
+        else:
+            _end(starts, group, signaled(stop))
         raise
     except KeyboardInterrupt as stop:
-        _end(starts, signaled(stop))
+        _end(starts, group, signaled(stop))
         raise
     except Exception as error:
         if is_peer_lost(error):  # the one that has gone has said why, or torchrun will
-            _wait_to_be_ended(TO_START_AGAIN)
+            time.sleep(SECONDS_TO_BE_ENDED)
+            raise Ended(TO_START_AGAIN) from error
         if LOST_WORKER in str(error) and starts.number < starts.most:
             print(f"warning: {error}; the group starts again from its last checkpoint", flush=True)
             raise Ended(TO_START_AGAIN) from error
-        _end(starts, FAILED)
+        _end(starts, group, FAILED)
         raise
 
 
-def _end(starts: Starts, code: int) -> None:
+def _end_together(starts: Starts, group: Group, code: int) -> None:
+    """Note that the run is over; returns when all have come to this place, so that nobody is ended before."""
+    with suppress(RuntimeError):  # one has gone by a second signal, or the launcher with the store
+        starts.remember("over", str(code))
+        group.meet()
+
+
+def _end(starts: Starts, group: Group, code: int) -> None:
     """Note that the run is over; returns in the process that is to say why."""
     try:
         is_first = starts.is_first_to("say why it ends")
@@ -146,22 +165,22 @@ def _end(starts: Starts, code: int) -> None:
     except RuntimeError:  # the launcher has gone, and its store with it: better told twice than not at all
         return
     if not is_first:
-        _wait_to_be_ended(code)
+        _leave_the_word(group, code)
 
 
-def _start_again(starts: Starts, error: OutOfMemoryInGroup, *, processes: int) -> NoReturn:
+def _start_again(starts: Starts, group: Group, error: OutOfMemoryInGroup) -> NoReturn:
     """End the group so that it starts again with half as many images at once."""
-    if error.largest <= processes:
-        _end(starts, WRONG_INPUT)
+    if error.largest <= group.size:
+        _end(starts, group, WRONG_INPUT)
         raise ConfigError(
             "memory: a single image in each process does not fit; lower imgsz or choose a smaller model"
         ) from error
     limit = -(-error.largest // 2)
     starts.remember("limit", str(limit))
     if not starts.is_first_to(f"say that memory ran out in start {starts.number}"):
-        _wait_to_be_ended(TO_START_AGAIN)
+        _leave_the_word(group, TO_START_AGAIN)
     if starts.number >= starts.most:
-        _end(starts, WRONG_INPUT)
+        _end(starts, group, WRONG_INPUT)
         folder = starts.recall("folder")
         raise ConfigError(
             f"memory: {error.largest} images over all processes do not fit, and the group may not start again "
@@ -176,9 +195,9 @@ def _start_again(starts: Starts, error: OutOfMemoryInGroup, *, processes: int) -
     raise Ended(TO_START_AGAIN) from error
 
 
-def _wait_to_be_ended(code: int) -> NoReturn:
-    """Leave the word to another process: torchrun ends this one when that has spoken and ended."""
-    time.sleep(PATIENCE_SECONDS)
+def _leave_the_word(group: Group, code: int) -> NoReturn:
+    """End behind another process, which says why: torchrun would end that one as soon as this has ended."""
+    group.wait_for_loss(PATIENCE_SECONDS)
     raise Ended(code)
 
 

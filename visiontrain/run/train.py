@@ -120,8 +120,9 @@ def _train(config: Config, callbacks: Callbacks, member: Member) -> TrainResult:
     if begun is not None and starts.recall("over") is not None:
         return group.first_gives(lambda: _result_of(begun))
     session = open_session(config if begun is None else replace(config, resume=str(begun)), member=member)
-    if begun is not None:
-        note = f"the group was started again (start {starts.number + 1}), and goes on in {begun}"
+    if _folder_before(starts) is not None:
+        there = "from its beginning, as nothing was saved" if begun is None else f"and goes on in {begun}"
+        note = f"the group was started again (start {starts.number + 1}), {there}"
         session = replace(session, changes=(*session.changes, note))
     require_packages(trackers_of(session.config))  # of the run that goes on
     with open_cache(session) as cache:
@@ -205,7 +206,7 @@ def _check_whole(session: Session, folder: Path, recorder: Recorder, state: RunS
     signum = recorder.interrupt.ending
     if signum is not None and state.epoch < session.recipe.plan.epochs:
         recorder.warn(f"stopped and saved at image {state.images}; go on with resume={folder}")
-        raise Stopped(signum)
+        raise Stopped(signum, is_agreed=True)
 
 
 def _begin(session: Session, folder: Path, parts: Parts, recorder: Recorder) -> None:

@@ -46,7 +46,7 @@ def test_a_signal_ends_all_and_the_run_goes_on_to_the_same_bits(kind, program, w
     process.send_signal(kind)
     said = process.communicate(timeout=120)[0]
     assert process.returncode == 128 + kind, said
-    assert said.count(f"{kind.name}: the open window is finished and saved") == 1, said
+    assert said.count("once more ends at once") == (kind == signal.SIGINT), said  # torchrun itself sends SIGTERM
     assert len(re.findall(r"stopped and saved at image \d+; go on with resume=", said)) == 1, said
     assert load_checkpoint(folder / "weights" / "last.pt")["plan"]["epoch"] < 40
     again = program("-m", "visiontrain", "train", f"resume={folder}")
