@@ -108,7 +108,7 @@ def test_a_key_near_to_none_is_answered_with_the_help():
 
 def test_a_key_of_another_mode_is_answered_with_the_modes_that_know_it():
     assert faults_of("train", "source=x") == (
-        "source: is not a key of train; it is known in predict, leave it out here",
+        "source: is not a key of train; it is known in predict; leave it out here",
     )
     assert "it is known in train, plan" in faults_of("val", "lr0=0.1")[0]
 

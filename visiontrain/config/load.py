@@ -181,7 +181,7 @@ def _fault_of_key(key: str, mode: str, *, is_file: bool, beside: Collection[str]
         return f"{key}: is not a key of {mode}; the nearest is {meant[0]}"
     if not is_file:
         known = [name for name in MODES if name in setting.rules.modes] or list(setting.rules.modes)
-        return f"{key}: is not a key of {mode}; it is known in {', '.join(known)}, leave it out here"
+        return f"{key}: is not a key of {mode}; it is known in {', '.join(known)}; leave it out here"
     return None
 
 
