@@ -21,6 +21,11 @@ def test_training_leaves_the_model_with_the_best_weights(tiny_yolo, tmp_path, mo
     assert set(model.val(plots=False, quiet=True)) == set(result.metrics)
 
 
+def test_a_model_shows_what_it_is_made_of():
+    assert repr(Model()) == "Model()"
+    assert repr(Model("det-n")) == "Model('det-n')"
+
+
 @pytest.mark.slow
 def test_verification_returns_the_document_of_the_command(tiny_yolo, capsys):
     document = Model("det-n").verify(data=str(tiny_yolo(4)), imgsz=64, batch=2, nbs=4, json=True)

@@ -54,6 +54,9 @@ class Model:
         self.model = None if model is None else _name_of(model)
         self._callbacks = Callbacks()
 
+    def __repr__(self) -> str:
+        return f"Model({'' if self.model is None else repr(self.model)})"
+
     def add_callback(self, event: str, function: Callable[[Any], object]) -> None:
         """Have `function` called at every `event` of this model's training, scoring and prediction.
 
