@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -211,6 +212,30 @@ def test_an_interrupt_is_one_line_and_its_own_exit_code(capsys, command):
 
     command(interrupted)
     assert answer(capsys, "plan") == (130, "", "visiontrain plan: stopped\n")
+
+
+def test_termination_clears_away_what_is_half_made(capsys, command):
+    before, cleared = signal.getsignal(signal.SIGTERM), []
+
+    def end(config):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            pytest.fail("goes on")
+        finally:
+            cleared.append(True)
+
+    command(end)
+    assert answer(capsys, "plan") == (143, "", "")
+    assert cleared == [True]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_under_torchrun_termination_stays_with_the_system(capsys, command, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    before, inside = signal.getsignal(signal.SIGTERM), []
+    command(lambda config: inside.append(signal.getsignal(signal.SIGTERM)))
+    assert answer(capsys, "plan")[0] == 0
+    assert inside == [before]
 
 
 def test_our_own_error_keeps_its_traceback(command):

@@ -13,7 +13,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 from visiontrain.config.document import mode_help, overview
 from visiontrain.config.load import load_config, wants_json
@@ -48,12 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _make_output_safe()
     try:
-        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        with _termination_clears_away():
+            code = _dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()  # here, where a closed pipe can still be handled
     except BrokenPipeError:
         # The reader has gone (`visiontrain help | head`): no message, and none from Python when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
+    except Stopped as stop:
+        return SIGNALED + stop.signum
     return code
 
 
@@ -83,8 +89,8 @@ def _run(name: str, config: Config) -> int:
     except UserError as error:
         _report(name, error, as_json=config.json)
         return WRONG_INPUT
-    except Stopped as stop:
-        return SIGNALED + stop.signum
+    except Stopped:  # known to main
+        raise
     except Ended as end:
         return end.code
     except KeyboardInterrupt:
@@ -144,6 +150,26 @@ def _report(name: str, error: UserError, *, as_json: bool, nothing_done: bool = 
         print(f"{name}: {count}; nothing was done (visiontrain help lists modes and keys)", file=sys.stderr)
     elif len(error.faults) > 1:
         print(f"{name}: {count}", file=sys.stderr)
+
+
+@contextmanager
+def _termination_clears_away() -> Iterator[None]:
+    """Inside, SIGTERM ends a command as Ctrl-C does: what is half-made goes.
+
+    Not under torchrun, which ends by it whoever is left of a group and means to start again.
+    """
+    if threading.current_thread() is not threading.main_thread() or "RANK" in os.environ:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _stop(signum: int, frame: FrameType | None) -> None:
+    raise Stopped(signum)
 
 
 def _make_output_safe() -> None:
