@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -10,7 +11,8 @@ from visiontrain.config.load import load_config
 from visiontrain.errors import ConfigError
 from visiontrain.plan import plan_run
 from visiontrain.run.plan import plan
-from visiontrain.run.planning import batch_line
+from visiontrain.run.planning import batch_line, plan_warnings
+from visiontrain.run.session import open_session
 
 
 @pytest.fixture
@@ -118,16 +120,17 @@ def test_memory_is_told_of_each_process(tiny_yolo, small_network, capsys):
     assert "MB for tensors at batch 8, imgsz 64\n" in capsys.readouterr().out
 
 
-def test_processes_that_would_have_no_image_are_warned_of(planned, small_network):
-    (warning,) = [
-        text
-        for text in planned(batch=2, processes=5, device="cpu", model=str(small_network))["warnings"]
-        if "smaller" in text
-    ]
-    assert warning == ("batch 2 is smaller than processes = 5: 3 of them have no image; raise batch, or start fewer")
-    assert not any(
-        "smaller" in text for text in planned(batch=5, processes=5, device="cpu", model=str(small_network))["warnings"]
-    )
+def test_processes_of_torchrun_that_have_no_image_are_warned_of(tiny_yolo, small_network):
+    keys = {"data": str(tiny_yolo(20, splits=("train",))), "imgsz": 64, "batch": 2, "device": "cpu"}
+    session = open_session(load_config("plan", python={**keys, "model": str(small_network)}))
+
+    def warnings(processes):
+        started = dataclasses.replace(session, config=session.config.decide(processes=processes))
+        return [text for text in plan_warnings(started) if "smaller" in text]
+
+    (warning,) = warnings(5)
+    assert warning == "batch 2 is smaller than processes = 5: 3 of them have no image; raise batch, or start fewer"
+    assert not warnings(2)
 
 
 def test_a_typed_learning_rate_stays_with_the_automatic_optimizer(planned):
