@@ -21,7 +21,7 @@ from visiontrain.models.heads import (
     DetectionOutputs,
     boxes_around,
     decode_boxes,
-    distance_log_probabilities,
+    distance_logits,
     expected_distances,
 )
 from visiontrain.sample import Batch
@@ -88,31 +88,39 @@ def box_losses(outputs: DetectionOutputs, assignment: Assignment, *, most: int) 
     Args:
         outputs: Of the network.
         assignment: Of its anchor points.
-        most: Anchor points of an image that can be foreground. Only so many are looked at, or as many as there are
-            where asking for their number costs nothing: either is far below A.
+        most: Anchor points of an image that can be foreground. Only so many are looked at, or those that are where
+            asking for them costs nothing: either are far fewer than A.
 
     Returns:
         () and () float.
     """
     weights = assignment.target_scores.sum(dim=-1)  # (B, A)
-    if answers_at_once(weights.device):
-        most = max((weights > 0).sum(dim=1).tolist(), default=0)
-    weights, index = weights.topk(min(most, weights.shape[1]), dim=1)  # (B, M), those of no weight last
-    targets = pick(assignment.target_boxes, index)  # (B, M, 4)
-    log_probabilities = distance_log_probabilities(pick(outputs.box_logits, index))  # (B, M, 4, R)
-    points, strides = outputs.anchor_points[index], outputs.strides[index]  # (B, M, 2), (B, M, 1)
+    at = weighted_points(weights, most)  # (M)
+    weights, targets = weights.flatten()[at], rows_at(assignment.target_boxes, at)  # (M), (M, 4)
+    log_probabilities = distance_logits(rows_at(outputs.box_logits, at)).log_softmax(dim=-1)  # (M, 4, R)
+    point = at % len(outputs.anchor_points)
+    points, strides = outputs.anchor_points[point], outputs.strides[point]  # (M, 2), (M, 1)
 
-    boxes = boxes_around(points, expected_distances(log_probabilities) * strides)
+    boxes = boxes_around(points, expected_distances(log_probabilities.exp()) * strides)
     box_loss = ((1 - complete_iou(boxes, targets)) * weights).sum()
 
-    distances = torch.cat([points - targets[..., :2], targets[..., 2:] - points], dim=-1) / strides  # (B, M, 4)
+    distances = torch.cat([points - targets[..., :2], targets[..., 2:] - points], dim=-1) / strides  # (M, 4)
     dfl_loss = (distribution_focal_loss(log_probabilities, distances).mean(dim=-1) * weights).sum()
     return box_loss, dfl_loss
 
 
-def pick(values: Tensor, index: Tensor) -> Tensor:
-    """(B, A, K) values at (B, M) anchor points → (B, M, K)."""
-    return values.gather(1, index[..., None].expand(-1, -1, values.shape[-1]))
+def weighted_points(weights: Tensor, most: int) -> Tensor:
+    """(B, A) weights → (M) int64, counted over all images: the anchor points that carry weight, and perhaps others."""
+    if answers_at_once(weights.device):
+        return weights.flatten().nonzero().squeeze(1)
+    images, points = weights.shape
+    index = weights.topk(min(most, points), dim=1).indices
+    return (index + torch.arange(images, device=index.device)[:, None] * points).flatten()
+
+
+def rows_at(values: Tensor, at: Tensor) -> Tensor:
+    """(B, A, K) values at (M) anchor points, counted over all images → (M, K)."""
+    return values.flatten(0, 1).index_select(0, at)
 
 
 def distribution_focal_loss(log_probabilities: Tensor, distances: Tensor) -> Tensor:

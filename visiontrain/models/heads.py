@@ -46,21 +46,20 @@ def decode_boxes(outputs: DetectionOutputs) -> Tensor:
 
     Source: Li et al. 2020, Generalized Focal Loss (arXiv:2006.04388), equation 5.
     """
-    log_probabilities = distance_log_probabilities(outputs.box_logits)
-    return boxes_around(outputs.anchor_points, expected_distances(log_probabilities) * outputs.strides)
+    distances = expected_distances(distance_logits(outputs.box_logits).softmax(dim=-1))
+    return boxes_around(outputs.anchor_points, distances * outputs.strides)
 
 
-def distance_log_probabilities(box_logits: Tensor) -> Tensor:
-    """(…, 4 R) logits → (…, 4, R) log probabilities of distances; at least float32, whatever the network ran in."""
+def distance_logits(box_logits: Tensor) -> Tensor:
+    """(…, 4 R) → (…, 4, R) logits of distances; at least float32, whatever the network ran in."""
     logits = box_logits if box_logits.dtype == torch.float64 else box_logits.float()
-    return logits.unflatten(-1, (4, -1)).log_softmax(dim=-1)
+    return logits.unflatten(-1, (4, -1))
 
 
-def expected_distances(log_probabilities: Tensor) -> Tensor:
-    """(…, 4, R) log probabilities → (…, 4) expected distances, strides."""
-    bins = torch.arange(log_probabilities.shape[-1], dtype=log_probabilities.dtype, device=log_probabilities.device)
-    # Not a matrix product: autocast would take that in half precision.
-    return (log_probabilities.exp() * bins).sum(dim=-1)
+def expected_distances(probabilities: Tensor) -> Tensor:
+    """(…, 4, R) probabilities of distances → (…, 4) expected distances, strides."""
+    bins = torch.arange(probabilities.shape[-1], dtype=probabilities.dtype, device=probabilities.device)
+    return (probabilities * bins).sum(dim=-1)  # not a matrix product: autocast would take that in half precision
 
 
 def boxes_around(points: Tensor, distances: Tensor) -> Tensor:
