@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from visiontrain.engine.heap import LEAST_MICRO_BATCHES, giving_back, heap_trimmer
+from visiontrain.engine import heap
+from visiontrain.engine.heap import LEAST_MICRO_BATCHES, USERS_OWN, freed_memory_kept, giving_back, heap_trimmer
 from visiontrain.engine.memory import meter_of
 from visiontrain.plan import plan_run
 
@@ -49,6 +50,40 @@ def resident_mb():
     return int(pages) * resource.getpagesize() / 2**20
 
 
+def pages_asked_for(megabytes=24, times=5):
+    """Of the system, while something of a feature map's size is made and freed so many times."""
+    import resource
+
+    torch.ones(megabytes << 18)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(times):
+        torch.ones(megabytes << 18)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / (times * (megabytes << 20) / 4096)
+
+
+@pytest.mark.skipif(meter_of(torch.device("cpu")) is None, reason="this system does not tell a process's memory")
+def test_freed_memory_serves_again_in_training_and_goes_back_after_it(monkeypatch):
+    for name in USERS_OWN:
+        monkeypatch.delenv(name, raising=False)
+    before = resident_mb()
+    with freed_memory_kept():
+        assert pages_asked_for() < 0.1
+        large = torch.ones(100 << 18)  # would be given back at once
+        del large
+        assert resident_mb() - before > 90
+    assert resident_mb() - before < 40
+
+
+@pytest.mark.parametrize("name", USERS_OWN)
+def test_who_has_decided_about_freed_memory_himself_keeps_it_so(name, monkeypatch):
+    monkeypatch.setenv(name, "")
+    monkeypatch.setattr(heap, "_from_gnu", lambda name: pytest.fail(f"{name} is called"))
+    with freed_memory_kept():
+        pass
+
+
 def test_where_the_library_cannot_nothing_happens(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert heap_trimmer()() is None
+    with freed_memory_kept():
+        pass

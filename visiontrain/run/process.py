@@ -1,20 +1,21 @@
-"""What torch keeps for the whole process."""
+"""What is kept for the whole process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
 from torch.utils import deterministic
 
 from visiontrain.engine.device import DeviceSetup
+from visiontrain.engine.heap import freed_memory_kept
 
 
 @contextmanager
 def process_settings(setup: DeviceSetup, *, is_deterministic: bool) -> Iterator[None]:
-    """Set threads and algorithms for a run, and put them back after it."""
+    """Set threads, algorithms and what becomes of freed memory for a run, and put them back after it."""
     threads, deterministic_mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     fills = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     benchmark, matmul = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
@@ -29,7 +30,8 @@ def process_settings(setup: DeviceSetup, *, is_deterministic: bool) -> Iterator[
         # Filling fresh memory costs a quarter of the time, and matters only to code that reads what it never wrote.
         deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
-        yield
+        with freed_memory_kept() if setup.device.type == "cpu" else nullcontext():
+            yield
     finally:
         torch.set_num_threads(threads)
         torch.backends.cudnn.benchmark = benchmark
