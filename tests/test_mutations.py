@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 WINDOW, BRANCHES, FIT, PLAN = "engine/window.py", "engine/branches.py", "engine/fit.py", "plan.py"
 
 
@@ -52,7 +50,11 @@ MUTATIONS = {
     "the gradient is clipped before it is scaled": Mutation(
         edits=(
             (WINDOW, "self._scale(params, world)", ""),
-            (WINDOW, "report = self._report(norm)", "self._scale(params, world); report = self._report(norm)"),
+            (
+                WINDOW,
+                "report = self._report(norm, votes)",
+                "self._scale(params, world); report = self._report(norm, votes)",
+            ),
         ),
         caught_by=("engine/test_window.py::TestOrder::test_the_norm_at_the_step_is_the_clip_for_every_cut",),
     ),
@@ -60,8 +62,8 @@ MUTATIONS = {
         edits=(
             (
                 FIT,
-                "for batch in on_device(batches, run.device):",
-                "for batch in on_device(batches, run.device):\n"
+                "for batch in on_device(batches, run.device, keeps_empty=run.group.size > 1):",
+                "for batch in on_device(batches, run.device, keeps_empty=run.group.size > 1):\n"
                 "        if (planned.start + int(run.gradients._sums.num_images)) % run.plan.num_images == 0:\n"
                 "            run.gradients.optimizer.zero_grad()",
             ),
@@ -106,6 +108,7 @@ def copy(tmp_path, repository) -> Copy:
     return Copy(tmp_path, repository / "tests")
 
 
+@pytest.mark.slow
 def test_without_a_fault_the_tests_pass_and_it_is_the_copy_that_they_test(copy):
     found = copy.python("-c", "import visiontrain, visiontrain.cfg as cfg; print(visiontrain.__file__, cfg.__file__)")
     assert [Path(path).is_relative_to(copy.folder) for path in found.stdout.split()] == [True, True]
@@ -113,6 +116,13 @@ def test_without_a_fault_the_tests_pass_and_it_is_the_copy_that_they_test(copy):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_there_is_code_to_put_the_fault_into(copy, name):
+    for edit in MUTATIONS[name].edits:
+        copy.edit(*edit)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_the_tests_fail_where(copy, name):
     for edit in MUTATIONS[name].edits:
