@@ -62,14 +62,14 @@ def test_processes_make_the_updates_of_one(processes, alone, program, words, row
     assert len(list(tmp_path.glob("*/weights/last.pt"))) == 2
 
 
-def test_a_process_without_images_takes_part_with_weight_zero(program, words, rows_of, tmp_path):
+def test_a_process_without_images_takes_part_with_weight_zero(program, torchrun, words, rows_of, tmp_path):
     # 3 processes share micro-batches of 2, and the last window of an epoch, of 5 images, ends with one of 1.
     keys = {"batch": 2, "nbs": 8, "tail": "flush"}
-    runs = {"alone": {}, "together": {"processes": 3}}
-    for name, more in runs.items():
-        ended = program("-m", "visiontrain", *words(tmp_path / name, **keys, **more))
+    alone = program("-m", "visiontrain", *words(tmp_path / "alone", **keys))
+    together = torchrun("-m", "visiontrain", *words(tmp_path / "together", **keys), processes=3)
+    for ended in (alone, together):
         assert ended.code == 0, ended.err
-    assert "batch 2 is smaller than processes = 3: 1 of them have no image" in ended.out
+    assert "batch 2 is smaller than processes = 3: 1 of them have no image" in together.out
     assert_alike(tmp_path / "together", tmp_path / "alone", rows_of)
 
 
