@@ -163,8 +163,9 @@ def coco_scores(coco_truth: COCO, detections: Mapping[int, Detections]) -> CocoS
         assert tuple(evaluation.params.maxDets) == MAX_DETECTIONS
         evaluation.evaluate()
         evaluation.accumulate()
-    precision = np.asarray(evaluation.eval["precision"], np.float64)[..., -1]  # -1 without ground truth
-    recall = np.asarray(evaluation.eval["recall"], np.float64)
+        precision = np.asarray(evaluation.eval["precision"], np.float64)[..., -1]  # -1 without ground truth
+        recall = np.asarray(evaluation.eval["recall"], np.float64)
+        del evaluation  # else the collection that was put off would look through all of it
     return CocoScores(np.where(precision < 0, np.nan, precision), np.where(recall < 0, np.nan, recall))
 
 
