@@ -22,7 +22,7 @@ def losses_figures(repeats: int) -> dict[str, object]:
     network, criterion = make_network(MODEL), DetectionCriterion()
     batch = make_batch(BATCH, IMGSZ, boxes=BOXES)
     rows = []
-    with freed_memory_kept():  # as in a training run
+    with freed_memory_kept(batch.images.device):  # as in a training run
         for _ in range(repeats + 1):
             marks = [time.perf_counter()]
             outputs = network(batch.images)

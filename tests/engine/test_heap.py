@@ -62,7 +62,7 @@ def resident(): return int(open("/proc/self/statm").read().split()[1]) * resourc
 
 torch.ones(1 << 20).sum()
 before = resident()
-with freed_memory_kept():
+with freed_memory_kept(torch.device("cpu")):
     torch.ones(100 << 18)  # 100 MiB; larger than anything that the library would keep by itself
     first, kept = pages(), resident()
     for _ in range(10):
@@ -86,12 +86,18 @@ def test_freed_memory_serves_again_in_training_and_goes_back_after_it():
 def test_who_has_decided_about_freed_memory_himself_keeps_it_so(name, monkeypatch):
     monkeypatch.setenv(name, "")
     monkeypatch.setattr(heap, "_from_gnu", lambda name: pytest.fail(f"{name} is called"))
-    with freed_memory_kept():
+    with freed_memory_kept(torch.device("cpu")):
+        pass
+
+
+def test_a_gpu_has_a_memory_of_its_own(monkeypatch):
+    monkeypatch.setattr(heap, "_from_gnu", lambda name: pytest.fail(f"{name} is called"))
+    with freed_memory_kept(torch.device("cuda")):
         pass
 
 
 def test_where_the_library_cannot_nothing_happens(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert heap_trimmer()() is None
-    with freed_memory_kept():
+    with freed_memory_kept(torch.device("cpu")):
         pass

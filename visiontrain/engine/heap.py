@@ -14,12 +14,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+import torch
+
 from visiontrain.engine.freeze import AnyWindow
 
 # Of malloc.h in GNU's C library: what is larger comes from the system alone and goes back at once; what is free at the
 # heap's end goes back when it is more. In the order in which they are set.
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1
-KEPT_IN_TRAINING = {M_MMAP_THRESHOLD: 1 << 30, M_TRIM_THRESHOLD: (1 << 31) - 1}
+KEPT_INSIDE = {M_MMAP_THRESHOLD: 1 << 30, M_TRIM_THRESHOLD: (1 << 31) - 1}
 """Bytes; more than any feature map, and the most there can be."""
 KEPT_AFTERWARDS = {M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
 """What the library comes to by itself once something of 32 MiB was freed. It cannot be asked what it had before."""
@@ -48,14 +50,15 @@ def giving_back(windows: Iterable[AnyWindow], give_back: Callable[[], object]) -
 
 
 @contextmanager
-def freed_memory_kept() -> Iterator[None]:
-    """Inside, what is freed is kept for whoever asks next, with GNU's C library."""
-    set_option = None if any(name in os.environ for name in USERS_OWN) else _from_gnu("mallopt")
+def freed_memory_kept(device: torch.device) -> Iterator[None]:
+    """Inside, what is freed is kept for whoever asks next, with GNU's C library and where `device` has its memory."""
+    is_ours = device.type == "cpu" and not any(name in os.environ for name in USERS_OWN)
+    set_option = _from_gnu("mallopt") if is_ours else None
     if set_option is None:
         yield
         return
     try:
-        for option, value in KEPT_IN_TRAINING.items():
+        for option, value in KEPT_INSIDE.items():
             set_option(option, value)
         yield
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ def process_settings(setup: DeviceSetup, *, is_deterministic: bool) -> Iterator[
         # Filling fresh memory costs a quarter of the time, and matters only to code that reads what it never wrote.
         deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
-        with freed_memory_kept() if setup.device.type == "cpu" else nullcontext():
+        with freed_memory_kept(setup.device):
             yield
     finally:
         torch.set_num_threads(threads)
