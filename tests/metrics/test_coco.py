@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -256,6 +257,27 @@ def test_nothing_to_be_found_is_nan_in_all_numbers():
 
 def found_one() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.array([[8.0, 8, 40, 40]]), np.array([0.5]), np.array([0])
+
+
+def test_the_collector_does_not_walk_through_what_scoring_has_made():
+    boxes = np.tile([[8.0, 8, 40, 40]], (100, 1))
+    found = {index: Detections(boxes, np.linspace(1, 0, 100), np.zeros(100, np.int64)) for index in range(200)}
+    nothing = (np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
+    truth = coco_of(Records([Record(Path(f"{index}.jpg"), 64, 64, *nothing) for index in found]), (), ("a",))
+    walked = []
+
+    def note(phase, info):
+        if phase == "start":
+            walked.append(len(gc.get_objects(info["generation"])))
+
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        coco_scores(truth, found)
+        [[] for _ in range(2000)]  # lets the youngest be looked through
+    finally:
+        gc.callbacks.remove(note)
+    assert max(walked) < 200 * 100
 
 
 @pytest.mark.parametrize("max_det", [100, 300])

@@ -1,9 +1,9 @@
 """Freed memory stays with the process within an epoch, and goes back to the system between epochs.
 
 Left to itself the C library returns a large feature map as soon as it is freed, and the next one of that size has to be
-asked for again, page by page: of det-n at 640 pixels that was a fifth of the time of a micro-batch, for some 5 % less
-memory. What it keeps are holes between what stays, and training leaves new ones in every epoch: feature maps of other
-sizes in the last micro-batch and in validation, decoded images among them.
+asked for again, page by page: of det-n at 640 pixels that was a fifth of the time of a micro-batch, for a few per cent
+less memory. What it keeps are holes between what stays, and training leaves new ones in every epoch: feature maps of
+other sizes in the last micro-batch and in validation, decoded images among them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from visiontrain.engine.freeze import AnyWindow
 
 # Of malloc.h in GNU's C library: what is larger comes from the system alone and goes back at once; what is free at the
-# heap's end goes back when it is more. In the order in which they are set.
+# heap's end goes back when it is more.
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1
 KEPT_INSIDE = {M_MMAP_THRESHOLD: 1 << 30, M_TRIM_THRESHOLD: (1 << 31) - 1}
 """Bytes; more than any feature map, and the most there can be."""

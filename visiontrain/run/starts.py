@@ -139,7 +139,7 @@ def joined(place: Place | None) -> Iterator[Member]:
     except KeyboardInterrupt as stop:
         _end(starts, group, signaled(stop))
         raise
-    except Exception as error:
+    except Exception as error:  # whatever ends one ends all; it is raised again once the others know
         if is_peer_lost(error):  # the one that has gone has said why, or torchrun will
             time.sleep(SECONDS_TO_BE_ENDED)
             raise Ended(TO_START_AGAIN) from error
