@@ -51,15 +51,16 @@ def test_a_box_reaches_the_expected_distance_to_each_side():
     torch.testing.assert_close(decode_boxes(outputs), expected)
 
 
+@pytest.mark.parametrize("is_autocast", [True, False])
 @pytest.mark.parametrize(("dtype", "decoded"), [(torch.bfloat16, torch.float32), (torch.float64, torch.float64)])
-def test_boxes_are_decoded_in_single_precision_or_better(dtype, decoded):
-    outputs = DetectionOutputs(
-        torch.zeros(1, 2, 64, dtype=dtype), torch.zeros(1, 2, 1, dtype=dtype), torch.zeros(2, 2), torch.ones(2, 1)
-    )
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+def test_boxes_are_decoded_in_single_precision_or_better(dtype, decoded, is_autocast):
+    logits = torch.randn(1, 2, 64, generator=torch.Generator().manual_seed(0)).to(dtype)
+    outputs = DetectionOutputs(logits, torch.zeros(1, 2, 1, dtype=dtype), torch.zeros(2, 2), torch.ones(2, 1))
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_autocast):
         boxes = decode_boxes(outputs)
     assert boxes.dtype == decoded
-    torch.testing.assert_close(boxes[0, 0], torch.tensor([-7.5, -7.5, 7.5, 7.5], dtype=decoded))
+    exact = decode_boxes(outputs._replace(box_logits=logits.double()))
+    torch.testing.assert_close(boxes.double(), exact, rtol=1e-5, atol=0)
 
 
 def test_boxes_around_points_have_the_distances_they_were_made_of():
